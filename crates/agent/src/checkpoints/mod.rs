@@ -19,6 +19,7 @@ mod dumped;
 mod meters;
 mod patience;
 mod saver;
+mod shared;
 mod shelf;
 mod tending;
 mod tickets;

@@ -1,7 +1,7 @@
 //! The checkpoints that a node keeps: the store on its disk, and the one that all nodes share, where there is one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,16 +16,14 @@ use tessera_ledger::{CheckpointMode, PartKey, SavedPart};
 use tokio::time::{Instant, sleep};
 
 use super::meters::{CheckpointMeters, Operation};
+use super::shared::SharedStore;
 use super::tickets::{Tickets, ticket_text};
 use super::{id_of, part_of};
 use crate::config::CheckpointConfig;
-use crate::durable;
 
 /// Below the agent's data folder.
 const STORE_FOLDER: &str = "checkpoints";
 const TICKETS_FOLDER: &str = "checkpoint-tickets";
-/// Which store was found under the name of the shared one.
-const STORE_FILE: &str = "checkpoint-store";
 /// How long it is tried to fetch a checkpoint from places that do not answer.
 const FETCH_PATIENCE: Duration = Duration::from_secs(60);
 /// Wait before they are asked again.
@@ -96,10 +94,8 @@ impl Made {
 pub(crate) struct Shelf(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    /// The agent's data folder.
-    data: PathBuf,
     pub(super) disk: Objects,
-    pub(super) shared: Option<Objects>,
+    pub(super) shared: Option<SharedStore>,
     pub(super) tickets: Tickets,
     meters: CheckpointMeters,
     outbound: Outbound,
@@ -123,14 +119,13 @@ impl Shelf {
     /// The shelf of an agent with this data folder.
     pub async fn open(data: &Path, config: &CheckpointConfig) -> Result<Self, Error> {
         let disk = Objects::folder(&data.join(STORE_FOLDER))?;
-        let shared = config.store.as_deref().map(Objects::open).transpose()?.map(Objects::only_copy);
+        let shared = config.store.as_deref().map(|url| SharedStore::open(url, data)).transpose()?;
         let here: BTreeSet<CheckpointId> = disk.list(None).await?.into_iter().collect();
         let folder = data.join(TICKETS_FOLDER);
         let opened = Tickets::open(folder.clone(), &here);
         let tickets = opened.map_err(|source| Error::Io { path: folder, source })?;
         let background = Limits::new().at_once(1).bytes_per_second(config.bytes_per_second);
         let inner = Inner {
-            data: data.to_owned(),
             disk,
             shared,
             tickets,
@@ -179,7 +174,7 @@ impl Shelf {
 
     /// Where something lies that was saved here.
     pub(super) fn store(&self, shared: bool) -> &Objects {
-        self.0.shared.as_ref().filter(|_| shared).unwrap_or(&self.0.disk)
+        self.0.shared.as_ref().filter(|_| shared).map_or(&self.0.disk, SharedStore::objects)
     }
 
     /// A part that was saved here, where it is kept whole: on the disk or in the shared store, as its ticket says.
@@ -209,8 +204,8 @@ impl Shelf {
     async fn save_somewhere(&self, part: &PartKey, made: Made, folder: &Path) -> Result<SavedPart, Error> {
         if let Some(shared) = &self.0.shared {
             let saved = async {
-                let identity = self.identity_of(shared).await?;
-                self.save_in(shared, Some(identity), part, made, folder).await
+                let identity = shared.to_save_in().await?;
+                self.save_in(shared.objects(), Some(identity), part, made, folder).await
             };
             // A store that fails is seen to, wherever the checkpoint then goes.
             match self.measured(Operation::Save, saved).await {
@@ -299,7 +294,7 @@ impl Shelf {
         let mut failures = Vec::new();
         let mut why = Hindrance::Gone;
         if from.shared {
-            self.is_store_of(from).await.map_err(|message| Unusable { why: Hindrance::Away, message })?;
+            self.is_here(from).await.map_err(|message| Unusable { why: Hindrance::Away, message })?;
         }
         let stores = self.places(from);
         for store in &stores {
@@ -322,59 +317,19 @@ impl Shelf {
         Err(Unusable { why, message: failures.join("; ") })
     }
 
-    /// Which store the shared one is. This node has written down which one it found first under that name, and saves
-    /// into no other: where the share is not mounted, there is an empty folder.
-    async fn identity_of(&self, shared: &Objects) -> Result<u128, Error> {
-        let (file, place) = (self.0.data.join(STORE_FILE), shared.place().to_owned());
-        let known = std::fs::read_to_string(&file).unwrap_or_default();
-        let known = known.split_once(' ').filter(|(_, of)| of.trim() == place).map(|(number, _)| number.to_owned());
-        let text = |number: u128| format!("{number:032x}");
-        let found = match &known {
-            Some(_) => shared.identity().await?,
-            None => Some(shared.identify().await?),
-        };
-        match found {
-            Some(found) if known.is_none() => {
-                let written = durable::replace(&file, format!("{} {place}\n", text(found)).as_bytes());
-                written.map_err(|source| Error::Io { path: file, source })?;
-                Ok(found)
-            }
-            Some(found) if known == Some(text(found)) => Ok(found),
-            _ => {
-                let file = file.display();
-                let problem = format!(
-                    "it is another store than the one that this node knows by that name: is it mounted? If it was \
-                     exchanged on purpose, remove {file}"
-                );
-                Err(Error::BadAddress { address: place, problem })
-            }
-        }
-    }
-
-    /// Whether the shared store of this node is the one in which something lies. Another one, such as the folder in
-    /// which it is not mounted, says nothing about that.
-    async fn is_store_of(&self, from: &wire::CheckpointSource) -> Result<(), String> {
-        let Some(shared) = &self.0.shared else {
-            return Err(
-                "it is in a store that all nodes share, and this node's agent has none: see [checkpoints] store \
-                        in its configuration"
-                    .to_owned(),
-            );
-        };
-        let identity = shared.identity().await.map_err(|error| error.to_string())?;
-        if identity.is_some_and(|identity| from.ticket.as_ref() == identity.to_be_bytes()) {
-            return Ok(());
-        }
-        let place = shared.place();
-        Err(format!(
-            "it is in another store than the one at {place} on this node; is that mounted, and the same everywhere?"
-        ))
+    /// Whether this node shares the store in which something lies.
+    async fn is_here(&self, from: &wire::CheckpointSource) -> Result<(), String> {
+        let none = "it is in a store that all nodes share, and this node's agent has none: see [checkpoints] store in \
+                    its configuration";
+        let shared = self.0.shared.as_ref().ok_or_else(|| none.to_owned())?;
+        shared.is(&from.ticket).await
     }
 
     /// Where it may be.
     pub(super) fn places(&self, from: &wire::CheckpointSource) -> Vec<Box<dyn Store>> {
         if from.shared {
-            return self.0.shared.iter().map(|shared| Box::new(shared.clone()) as Box<dyn Store>).collect();
+            let shared = self.0.shared.iter().map(SharedStore::objects);
+            return shared.map(|shared| Box::new(shared.clone()) as Box<dyn Store>).collect();
         }
         let part = from.name.as_ref().map(part_of_name);
         let here =

@@ -139,6 +139,40 @@ async fn what_is_not_in_another_store_is_not_gone() {
     assert!(!kept.shared && fs::read_dir(&mounted).expect("it is there").next().is_none(), "nothing is made there");
 }
 
+/// A node that joins where the share is not mounted takes the empty folder for no new store, and one that is told to use
+/// another store begins it.
+#[tokio::test]
+async fn a_new_node_begins_no_store_where_the_pool_has_one() {
+    let stores = tempfile::tempdir().expect("a folder");
+    let url = |name: &str| format!("file://{}", stores.path().join(name).display());
+    let (old, new) = (Place::with(Some(url("old"))).await, Place::with(Some(url("not-mounted"))).await);
+    let saved = old.shelf.save(&part(1), Made::written(0), &old.written("for all")).await.expect("it is saved");
+    let told = || wire::CheckpointOrders {
+        stores: vec![saved.ticket.to_be_bytes().to_vec().into()],
+        ..wire::CheckpointOrders::default()
+    };
+    new.shelf.tend(told()).await;
+    let kept = new.shelf.save(&part(2), Made::written(0), &new.written("here")).await.expect("the node keeps it");
+    assert!(!kept.shared && !stores.path().join("not-mounted/identity").exists());
+    fs::remove_dir_all(stores.path().join("not-mounted")).expect("removable");
+    fs::rename(stores.path().join("old"), stores.path().join("not-mounted")).expect("it is mounted");
+    let kept = new.shelf.save(&part(3), Made::written(0), &new.written("there")).await.expect("it is saved");
+    assert_eq!((kept.shared, kept.ticket), (true, saved.ticket));
+    // Operators give a node another store, and exchange what lies under the same name.
+    let config = CheckpointConfig { store: Some(url("next")), ..CheckpointConfig::default() };
+    let shelf = Shelf::open(new.data.path(), &config).await.expect("it opens");
+    let mut before = saved.clone();
+    for sequence in [4, 5] {
+        shelf.tend(told()).await;
+        let kept = shelf.save(&part(sequence), Made::written(0), &new.written("next")).await.expect("it is saved");
+        assert!(kept.shared && kept.ticket != before.ticket);
+        before = kept;
+        fs::remove_dir_all(stores.path().join("next")).expect("removable");
+        fs::create_dir(stores.path().join("next")).expect("another one");
+        fs::write(new.data.path().join("checkpoint-store"), "").expect("writable");
+    }
+}
+
 /// The node's own disk takes nothing more: that is no fault of the checkpoint.
 #[tokio::test]
 async fn what_this_node_cannot_take_is_the_node_s_fault() {

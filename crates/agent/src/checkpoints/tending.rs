@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::id_of;
 use super::meters::Operation;
+use super::shared::SharedStore;
 use super::shelf::{LEFT_OVER, Shelf, lock};
 
 /// Wait before a copy is tried again that could not be made.
@@ -48,6 +49,9 @@ impl Shelf {
         let named = |source: wire::CheckpointSource| Some((id_of(&part_of_name(source.name.as_ref()?)), source));
         *lock(&self.0.sources) = orders.sources.into_iter().filter_map(named).collect();
         *lock(&self.0.copies) = orders.copies;
+        if let Some(shared) = &self.0.shared {
+            shared.heard(&orders.stores);
+        }
         if let Ok(_removing) = self.0.removing.try_lock() {
             for name in &orders.needless {
                 let id = id_of(&part_of_name(name));
@@ -113,7 +117,7 @@ impl Shelf {
     /// Removes what saves left that never came to their end, now and then. All agents look through all of a shared
     /// store, so they do it seldom.
     pub async fn sweep(&self) {
-        let shared = self.0.shared.as_ref().filter(|_| self.may_sweep_shared());
+        let shared = self.0.shared.as_ref().filter(|_| self.may_sweep_shared()).map(SharedStore::objects);
         let stores = [Some(&self.0.disk), shared];
         for store in stores.into_iter().flatten() {
             match store.sweep(LEFT_OVER).await {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tessera_api::agent::{checkpoint_source, part_name};
 use tessera_api::v1::{CheckpointOrders, CheckpointSource};
 use tessera_consensus::Term;
@@ -22,6 +23,8 @@ use super::orders::sources;
 const LOOK: Duration = Duration::from_secs(1);
 /// Copies and removals that are ordered at once.
 const AT_ONCE: usize = 256;
+/// Stores that are named at most: a pool has one, and another while it changes from one to the next.
+const STORES: usize = 16;
 
 /// What a session knows of its node's disk.
 #[derive(Debug, Default)]
@@ -74,12 +77,13 @@ impl KeptHere {
         self.compared = false;
     }
 
-    /// What is to be done with the node's disk, and where its workers find what they go on from, if there is any of it.
+    /// What is to be done with the node's disk, where its workers find what they go on from, and which stores nodes
+    /// share, if there is any of it.
     pub(super) fn orders(
         &self,
         term: Term,
         node: NodeId,
-        copies: Vec<CheckpointSource>,
+        elsewhere: Elsewhere,
         state: &State,
     ) -> Option<CheckpointOrders> {
         let parts = self.parts.as_ref()?;
@@ -89,9 +93,10 @@ impl KeptHere {
         };
         let needless: Vec<_> = parts.iter().filter(needless).take(AT_ONCE).map(part_name).collect();
         let sources = sources(state, node).take(AT_ONCE).collect();
-        let orders = CheckpointOrders { term: term.0, needless, copies, sources };
-        let nothing = orders.needless.is_empty() && orders.copies.is_empty() && orders.sources.is_empty();
-        (!nothing).then_some(orders)
+        let Elsewhere { copies, stores } = elsewhere;
+        let orders = CheckpointOrders { term: term.0, needless, copies, sources, stores };
+        let nothing = CheckpointOrders { term: term.0, ..CheckpointOrders::default() };
+        (orders != nothing).then_some(orders)
     }
 }
 
@@ -104,7 +109,17 @@ fn key_of(sighting: &Sighting, saved: &SavedPart, state: &State) -> Option<PartK
     Some(PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank: worker.rank })
 }
 
-/// The copies that are to be made, by the node that is to make them; looked up once for all sessions.
+/// What a node is told of checkpoints that are not on its disk.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    /// Those that it is to fetch.
+    pub copies: Vec<CheckpointSource>,
+    /// The stores that nodes share in which any lie.
+    pub stores: Vec<Bytes>,
+}
+
+/// The copies that are to be made, by the node that is to make them, and the stores that nodes share; looked up once for
+/// all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct CopyPlan(Mutex<Plan>);
 
@@ -112,11 +127,12 @@ pub(crate) struct CopyPlan(Mutex<Plan>);
 struct Plan {
     made: Option<(Revision, Instant)>,
     by_node: BTreeMap<NodeId, Vec<CheckpointSource>>,
+    stores: Vec<Bytes>,
 }
 
 impl CopyPlan {
-    /// What a node is to fetch.
-    pub(crate) fn of(&self, node: NodeId, state: &State, now: Instant) -> Vec<CheckpointSource> {
+    /// What a node is told.
+    pub(super) fn of(&self, node: NodeId, state: &State, now: Instant) -> Elsewhere {
         let mut plan = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |(revision, at): (Revision, Instant)| {
             revision == state.revision() || now.saturating_duration_since(at) < LOOK
@@ -130,9 +146,18 @@ impl CopyPlan {
                     copies.push(checkpoint_source(state, &key, &part));
                 }
             }
+            plan.stores = shared_stores(state);
         }
-        plan.by_node.get(&node).cloned().unwrap_or_default()
+        Elsewhere { copies: plan.by_node.get(&node).cloned().unwrap_or_default(), stores: plan.stores.clone() }
     }
+}
+
+/// The stores that nodes share in which checkpoints lie.
+fn shared_stores(state: &State) -> Vec<Bytes> {
+    let checkpoints = state.jobs_with_checkpoints().flat_map(|job| job.checkpoints.that_count());
+    let parts = checkpoints.flat_map(|checkpoint| &checkpoint.parts).filter(|part| part.saved.shared);
+    let stores: BTreeSet<u128> = parts.map(|part| part.saved.ticket).collect();
+    stores.into_iter().take(STORES).map(|store| Bytes::copy_from_slice(&store.to_be_bytes())).collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn part(sequence: u64) -> SavedPart {
 }
 
 fn orders(ledger: &Ledger, node: NodeId, parts: &[PartKey]) -> Option<CheckpointOrders> {
-    said(parts).orders(Term(1), node, vec![], &ledger.state)
+    said(parts).orders(Term(1), node, Elsewhere::default(), &ledger.state)
 }
 
 fn said(parts: &[PartKey]) -> KeptHere {
@@ -95,15 +95,39 @@ fn one_other_node_is_told_to_copy_and_looks_cost_little() {
     let (mut ledger, nodes, .., key) = saved();
     let plan = CopyPlan::default();
     let now = Instant::now();
-    let orders = |ledger: &Ledger, at| nodes.map(|node| plan.of(node, &ledger.state, at).len());
+    let orders = |ledger: &Ledger, at| nodes.map(|node| plan.of(node, &ledger.state, at).copies.len());
     let first = orders(&ledger, now);
     assert_eq!((first[0], first.iter().sum::<usize>()), (0, 1));
     let onto = nodes[first.iter().position(|copies| *copies == 1).expect("one of them")];
-    let source = plan.of(onto, &ledger.state, now).remove(0);
+    let source = plan.of(onto, &ledger.state, now).copies.remove(0);
     assert_eq!((source.name, source.addresses.len()), (Some(part_name(&key)), 1));
     ledger.apply(Command::NoteKept { node: onto, kept: vec![key], gone: vec![] });
     assert_eq!(orders(&ledger, now).iter().sum::<usize>(), 1, "it was looked just now");
     assert_eq!(orders(&ledger, now + LOOK).iter().sum::<usize>(), 0);
+}
+
+/// Which stores there are is said to every node for as long as anything lies in them.
+#[test]
+fn the_stores_that_nodes_share_are_named_to_all() {
+    let (mut ledger, [home, .., third], id, worker, _) = saved();
+    let named = |ledger: &Ledger| CopyPlan::default().of(third, &ledger.state, Instant::now()).stores;
+    assert_eq!(named(&ledger), Vec::<Bytes>::new(), "what a node keeps is in none");
+    let shared = SavedPart { ticket: 77, shared: true, ..part(2) };
+    ledger.report(home, worker, Observation::Saved(shared));
+    assert_eq!(named(&ledger), [Bytes::copy_from_slice(&77_u128.to_be_bytes())]);
+    let elsewhere = CopyPlan::default().of(third, &ledger.state, Instant::now());
+    assert!(said(&[]).orders(Term(1), third, elsewhere, &ledger.state).is_some());
+    ledger.apply(Command::CancelJob { job: id });
+    let stop = tessera_ledger::WorkerExit {
+        cause: tessera_ledger::StopCause::Ordered,
+        code: None,
+        signal: Some(15),
+        checkpointed: false,
+        message: String::new(),
+        not_saved: String::new(),
+    };
+    ledger.report(home, worker, Observation::Stopped(stop));
+    assert_eq!(named(&ledger), Vec::<Bytes>::new(), "its job is over");
 }
 
 /// A worker that is being started is told where its checkpoint can be had now, until it runs.

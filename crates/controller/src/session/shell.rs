@@ -121,8 +121,8 @@ impl Shell {
         let now = Instant::now();
         self.pool.telemetry().heard(node, self.registration.number, now);
         if matches!(heard, Heard::Heartbeat(..)) {
-            let copies = self.reign.copies.of(node, &self.pool.view().current(), now);
-            self.pending.push(std::future::ready(Event::Tend(copies)).boxed());
+            let elsewhere = self.reign.copies.of(node, &self.pool.view().current(), now);
+            self.pending.push(std::future::ready(Event::Tend(elsewhere)).boxed());
             self.reign.leases.lock().unwrap_or_else(PoisonError::into_inner).heard(node, now);
         }
     }

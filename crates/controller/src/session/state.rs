@@ -12,7 +12,7 @@ use tessera_ledger::{Command, NodeId, NodeState, Outcome, Request, State};
 
 use super::book::OrderBook;
 use super::concern::Concern;
-use super::kept::KeptHere;
+use super::kept::{Elsewhere, KeptHere};
 use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
 use super::news::{known_as, news};
 use super::said::{self, acknowledge, not_registered, send};
@@ -112,8 +112,8 @@ impl Session {
                 Ok(())
             }
             Event::Heard(Heard::Report(report)) => self.take_report(report, state),
-            Event::Tend(copies) => {
-                self.tend(copies, state, effects);
+            Event::Tend(elsewhere) => {
+                self.tend(elsewhere, state, effects);
                 Ok(())
             }
             Event::Proposed(step, result) => self.proposed(step, result, state, effects),
@@ -240,10 +240,10 @@ impl Session {
     }
 
     /// Has the node do what is to be done with its checkpoints, and the ledger know what it keeps.
-    fn tend(&mut self, copies: Vec<v1::CheckpointSource>, state: &State, effects: &mut Vec<Effect>) {
+    fn tend(&mut self, elsewhere: Elsewhere, state: &State, effects: &mut Vec<Effect>) {
         let Phase::Serving { node, .. } = self.phase else { return };
         effects.extend(
-            self.kept.orders(self.term, node, copies, state).map(|orders| send(Message::CheckpointOrders(orders))),
+            self.kept.orders(self.term, node, elsewhere, state).map(|orders| send(Message::CheckpointOrders(orders))),
         );
         if self.proposing.is_some() {
             return;

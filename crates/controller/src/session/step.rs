@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use tessera_api::Refusal;
-use tessera_api::v1::{self, SessionResponse};
+use tessera_api::v1::SessionResponse;
 use tessera_ledger::{LeaseTimings, NodeId, Request};
 
 use super::concern::Concern;
+use super::kept::Elsewhere;
 use super::messages::{Heard, Heartbeat, Measured};
 use crate::lifecycle::leases::Withheld;
 use crate::pool::{Committed, ProposeError};
@@ -24,8 +25,8 @@ pub(crate) enum Event {
     Changed(Concern),
     /// Whether every lease of the node's earlier boot is over.
     Outlived(bool),
-    /// A heartbeat was heard: what is the node to do with its checkpoints? These it is to fetch.
-    Tend(Vec<v1::CheckpointSource>),
+    /// A heartbeat was heard: what is the node to do with its checkpoints? This is what it knows nothing of by itself.
+    Tend(Elsewhere),
     /// A pause is over.
     Resumed,
 }
