@@ -226,7 +226,7 @@ pub fn placed_slices(state: &State, allocation: &Allocation, worker: &Worker) ->
         .and_then(|job| job.spec.virtual_card.precision)
         .unwrap_or(state.config().reference_precision);
     let rate = |slice: &Slice| rate_of(state, slice, precision).0;
-    let backing = allocation.workers.iter().filter(|other| other.member == worker.member);
+    let backing = allocation.workers.iter().filter(|other| other.virtual_card == worker.virtual_card);
     let slices: Vec<(Rank, &Slice)> =
         backing.flat_map(|worker| worker.slices.iter().map(|slice| (worker.rank, slice))).collect();
     let total = slices.iter().map(|(_, slice)| rate(slice)).sum::<u64>().max(1);

@@ -137,7 +137,7 @@ pub fn allocation(state: &State, allocation: &Allocation) -> v1::Allocation {
 fn worker(state: &State, worker: &Worker) -> v1::Worker {
     v1::Worker {
         rank: worker.rank.0,
-        member: worker.member,
+        member: worker.virtual_card,
         node_id: worker.node.0,
         node_name: node_name(state, worker.node),
         state: worker.state.to_wire(),
@@ -151,7 +151,7 @@ fn worker(state: &State, worker: &Worker) -> v1::Worker {
 pub fn planned_workers(state: &State, workers: &[PlannedWorker]) -> Vec<v1::Worker> {
     let planned = |(rank, worker): (u32, &PlannedWorker)| v1::Worker {
         rank,
-        member: worker.member,
+        member: worker.virtual_card,
         node_id: worker.node.0,
         node_name: node_name(state, worker.node),
         state: WorkerState::Held.to_wire(),

@@ -192,8 +192,11 @@ fn workers_are_told_of_the_whole_virtual_card() {
         spec.virtual_card.compute = tessera_ledger::MilliTflops::from_tflops(12);
         spec.virtual_card.span = Span::Pool;
     });
-    let worker =
-        |node: u32, blocks| PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, blocks)] };
+    let worker = |node: u32, blocks| PlannedWorker {
+        virtual_card: 0,
+        node: NodeId(node),
+        slices: vec![slice(node, 0, 0, blocks)],
+    };
     let workers = vec![worker(0, 3), worker(1, 9)];
     let planned = job_view::planned_workers(&pool.state, &workers);
     assert_eq!(planned.iter().map(|worker| worker.node_name.as_str()).collect::<Vec<_>>(), ["n0", "n1"]);

@@ -57,20 +57,27 @@ pub(crate) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
 }
 
 fn check_gang(world: &World<'_>, job: &Job, workers: &[PlannedWorker], problems: &mut Vec<Problem>) {
-    let in_order = workers.windows(2).all(|pair| pair[0].member <= pair[1].member);
-    let members: BTreeSet<u32> = workers.iter().map(|worker| worker.member).collect();
-    let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
-    let whole_gang = members.iter().copied().eq(0..count) && job.spec.gang_sizes().contains(&count);
+    let in_order = workers.windows(2).all(|pair| pair[0].virtual_card <= pair[1].virtual_card);
+    let virtual_cards: BTreeSet<u32> = workers.iter().map(|worker| worker.virtual_card).collect();
+    let count = u32::try_from(virtual_cards.len()).unwrap_or(u32::MAX);
+    let whole_gang = virtual_cards.iter().copied().eq(0..count) && job.spec.gang_sizes().contains(&count);
     if !in_order || !whole_gang {
         problems.push(Problem::GangBroken(job.id));
     }
-    for member in members {
-        let of_member: Vec<&PlannedWorker> = workers.iter().filter(|worker| worker.member == member).collect();
-        check_member(world, job, member, &of_member, problems);
+    for virtual_card in virtual_cards {
+        let of_card: Vec<&PlannedWorker> =
+            workers.iter().filter(|worker| worker.virtual_card == virtual_card).collect();
+        check_virtual_card(world, job, virtual_card, &of_card, problems);
     }
 }
 
-fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWorker], problems: &mut Vec<Problem>) {
+fn check_virtual_card(
+    world: &World<'_>,
+    job: &Job,
+    virtual_card: u32,
+    workers: &[&PlannedWorker],
+    problems: &mut Vec<Problem>,
+) {
     let state = world.state;
     let request = &job.spec.virtual_card;
     let precision = request.precision.unwrap_or(state.config().reference_precision);
@@ -109,11 +116,11 @@ fn check_member(world: &World<'_>, job: &Job, member: u32, workers: &[&PlannedWo
     }
     let too_far = request.span == Span::Card && cards.len() > 1 || request.span < Span::Pool && nodes.len() > 1;
     if too_far || kinds.len() > 1 && !request.mixed {
-        problems.push(Problem::SpreadTooFar { job: job.id, member });
+        problems.push(Problem::SpreadTooFar { job: job.id, virtual_card });
     }
     let thin = cards.values().any(|memory| *memory < request.slice_memory);
     if compute < request.compute || memory < request.memory || thin {
-        problems.push(Problem::TooLittle { job: job.id, member });
+        problems.push(Problem::TooLittle { job: job.id, virtual_card });
     }
 }
 

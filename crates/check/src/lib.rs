@@ -33,20 +33,20 @@ pub enum Problem {
     #[error("job {0}: the gang is not whole, or its workers are not in order")]
     GangBroken(JobId),
     /// A virtual card has too little compute or memory.
-    #[error("job {job}: virtual card {member} has too little compute or memory")]
+    #[error("job {job}: virtual card {virtual_card} has too little compute or memory")]
     TooLittle {
         /// The job.
         job: JobId,
         /// The virtual card.
-        member: u32,
+        virtual_card: u32,
     },
     /// A virtual card spreads further than asked for, or mixes kinds.
-    #[error("job {job}: virtual card {member} spreads further than asked for, or mixes kinds")]
+    #[error("job {job}: virtual card {virtual_card} spreads further than asked for, or mixes kinds")]
     SpreadTooFar {
         /// The job.
         job: JobId,
         /// The virtual card.
-        member: u32,
+        virtual_card: u32,
     },
     /// A card is not of a class that the job accepts, or isolates too weakly.
     #[error("job {job} does not accept {card}")]

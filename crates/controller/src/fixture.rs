@@ -62,7 +62,7 @@ impl Ledger {
         let workers = (0u32..)
             .zip(places)
             .map(|(number, (node, start, length))| PlannedWorker {
-                member: if span_pool { 0 } else { number },
+                virtual_card: if span_pool { 0 } else { number },
                 node: *node,
                 slices: vec![Slice {
                     card: CardId { node: *node, index: 0 },

@@ -79,7 +79,7 @@ fn play(mut rehearsal: Rehearsal, grant: &Allocation) -> Option<Growth> {
     rehearsal.settle(&Limits::default());
     let job = rehearsal.state.job(grant.job).filter(|job| job.state == JobState::Running)?;
     let grown = rehearsal.state.allocation(job.allocation?)?;
-    let (from, to) = (grant.members(), grown.members());
+    let (from, to) = (grant.virtual_cards(), grown.virtual_cards());
     let alone = holders(&rehearsal.state, grant.job) == others;
     (to > from && alone).then_some(Growth { job: grant.job, allocation: grant.id, from, to })
 }

@@ -209,7 +209,7 @@ fn outcome(with: &mut Rehearsal, id: JobId) -> Moves {
 /// Where a grant is, as a plan writes it.
 fn placed(grant: &tessera_ledger::Allocation) -> Vec<PlannedWorker> {
     let planned = |worker: &tessera_ledger::Worker| PlannedWorker {
-        member: worker.member,
+        virtual_card: worker.virtual_card,
         node: worker.node,
         slices: worker.slices.clone(),
     };

@@ -66,7 +66,7 @@ fn a_gang_grows_when_there_is_room_and_its_work_is_saved_and_it_ran_long_enough(
     world.place();
     world.start(gang);
     let job = world.state.job(gang).unwrap();
-    assert_eq!(world.state.allocation(job.allocation.unwrap()).unwrap().members(), 2);
+    assert_eq!(world.state.allocation(job.allocation.unwrap()).unwrap().virtual_cards(), 2);
     assert_eq!(grows(&world), None, "it has all that it wants");
 }
 

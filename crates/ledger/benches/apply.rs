@@ -147,7 +147,7 @@ fn grant(job: JobId, node: u32) -> PlanPart {
     };
     PlanPart::Grant {
         job,
-        workers: vec![PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice] }],
+        workers: vec![PlannedWorker { virtual_card: 0, node: NodeId(node), slices: vec![slice] }],
         victims: vec![],
     }
 }

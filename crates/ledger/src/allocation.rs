@@ -26,7 +26,7 @@ pub struct Slice {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlannedWorker {
     /// Which virtual card of the gang it backs, from 0.
-    pub member: u32,
+    pub virtual_card: u32,
     /// Where it runs.
     pub node: NodeId,
     /// Its slices, all on that node; at least one.
@@ -119,7 +119,7 @@ pub struct Worker {
     /// Its place among the allocation's workers.
     pub rank: Rank,
     /// Which virtual card of the gang it backs.
-    pub member: u32,
+    pub virtual_card: u32,
     /// Where it runs.
     pub node: NodeId,
     /// Its slices, all on that node.
@@ -171,8 +171,8 @@ pub struct Allocation {
 impl Allocation {
     /// The number of its virtual cards.
     #[must_use]
-    pub fn members(&self) -> u32 {
-        self.workers.last().map_or(0, |worker| worker.member.saturating_add(1))
+    pub fn virtual_cards(&self) -> u32 {
+        self.workers.last().map_or(0, |worker| worker.virtual_card.saturating_add(1))
     }
 
     /// The name under which a worker holds blocks.

@@ -193,8 +193,8 @@ fn jobs(state: &State, broken: &mut Broken) {
         broken.expect(meeting.is_none_or(|meeting| meetings.insert(meeting)), "P6", || {
             format!("{} meets where another allocation does", allocation.id)
         });
-        let members: BTreeSet<u32> = allocation.workers.iter().map(|worker| worker.member).collect();
-        let size = u32::try_from(members.len()).unwrap_or(u32::MAX);
+        let virtual_cards: BTreeSet<u32> = allocation.workers.iter().map(|worker| worker.virtual_card).collect();
+        let size = u32::try_from(virtual_cards.len()).unwrap_or(u32::MAX);
         broken.expect(job.is_none_or(|job| job.spec.gang_sizes().contains(&size)), "L4", || {
             format!("{} is not a whole gang", allocation.id)
         });

@@ -355,7 +355,7 @@ impl Needs for PlanPart {
 
 impl Needs for PlannedWorker {
     fn needs(&self) -> Level {
-        let Self { member: _, node: _, slices } = self;
+        let Self { virtual_card: _, node: _, slices } = self;
         all(slices)
     }
 }

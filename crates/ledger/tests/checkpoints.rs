@@ -37,7 +37,11 @@ fn gang(pool: &mut Pool) -> JobId {
 }
 
 fn grant_gang(pool: &mut Pool, job: JobId) {
-    let worker = |member: u32| PlannedWorker { member, node: NodeId(member), slices: vec![slice(member, 0, 0, 1)] };
+    let worker = |virtual_card: u32| PlannedWorker {
+        virtual_card,
+        node: NodeId(virtual_card),
+        slices: vec![slice(virtual_card, 0, 0, 1)],
+    };
     pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
 }
 
@@ -354,7 +358,7 @@ fn one_that_was_restored_once_is_counted_anew() {
 
 /// Moves a job of one worker to a node.
 fn move_to(pool: &mut Pool, job: JobId, node: u32) -> MoveId {
-    let worker = PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, 1)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, 1)] };
     pool.accept(PlanPart::Move { job, workers: vec![worker] });
     pool.state.job(job).unwrap().moving.unwrap()
 }
@@ -434,7 +438,7 @@ fn a_move_waits_for_no_copies_of_what_is_old_or_everywhere() {
     let shared = saving(&mut pool, 5);
     let Observation::Saved(told) = saved(1, 1) else { panic!("it is one") };
     pool.report_all(shared, &Observation::Saved(SavedPart { shared: true, ..told }));
-    let worker = PlannedWorker { member: 0, node: NodeId(2), slices: vec![slice(2, 0, 5, 1)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(2), slices: vec![slice(2, 0, 5, 1)] };
     pool.accept(PlanPart::Move { job: shared, workers: vec![worker] });
     let id = pool.state.job(shared).unwrap().moving.unwrap();
     assert_eq!(ahead(&pool, id), [], "every node can read it");

@@ -37,7 +37,7 @@ fn eventful_pool() -> Pool {
     let moved = pool.submit(|spec| spec.name = "moved".to_owned());
     pool.grant(moved, vec![slice(0, 1, 16, 2)]);
     pool.report_all(moved, &Observation::Running);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, 18, 2)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 1, 18, 2)] };
     pool.accept(PlanPart::Move { job: moved, workers: vec![worker] });
     let of_moved = pool.state.job(moved).unwrap().moving.unwrap();
     pool.run(Command::AdvanceMove { id: of_moved, from: MovePhase::Reserved, proceed: false });

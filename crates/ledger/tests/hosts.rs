@@ -29,8 +29,11 @@ fn register(pool: &mut Pool, cpu: u64, memory: u64, cards: &[CardDescription]) {
 }
 
 fn grant(job: JobId, workers: Vec<Vec<Slice>>, victims: Vec<JobId>) -> PlanPart {
-    let workers =
-        (0..).zip(workers).map(|(member, slices)| PlannedWorker { member, node: slices[0].card.node, slices });
+    let workers = (0..).zip(workers).map(|(virtual_card, slices)| PlannedWorker {
+        virtual_card,
+        node: slices[0].card.node,
+        slices,
+    });
     PlanPart::Grant { job, workers: workers.collect(), victims }
 }
 
@@ -155,7 +158,7 @@ fn a_move_needs_the_host_of_its_target() {
     let job = pool.submit(|spec| spec.host = request(2_000, 0));
     pool.grant(job, vec![slice(0, 0, 0, 1)]);
     pool.report_all(job, &Observation::Running);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 5, 1)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 5, 1)] };
     let refused = refusal(&mut pool, PlanPart::Move { job, workers: vec![worker] });
     assert!(matches!(refused, Rejection::HostNotFree { left, .. } if left == request(1_000, 8_192)), "{refused}");
 }
@@ -182,7 +185,11 @@ fn an_elastic_gang_starts_with_what_there_is_room_for() {
     assert_eq!(pool.allocation_of(job).workers.len(), 3);
     pool.report_all(job, &Observation::Running);
     let moved: Vec<_> = (0..2)
-        .map(|member| PlannedWorker { member, node: NodeId(0), slices: vec![slice(0, 0, 5 + member, 1)] })
+        .map(|virtual_card| PlannedWorker {
+            virtual_card,
+            node: NodeId(0),
+            slices: vec![slice(0, 0, 5 + virtual_card, 1)],
+        })
         .collect();
     assert_eq!(refusal(&mut pool, PlanPart::Move { job, workers: moved }).code(), "GRANT_MISMATCH");
 }

@@ -107,7 +107,11 @@ fn a_move_keeps_the_size_of_an_elastic_gang() {
         spec.gang_min = Some(2);
         spec.virtual_card.span = tessera_ledger::Span::Pool;
     });
-    let w = |member, node, start| PlannedWorker { member, node: NodeId(node), slices: vec![slice(node, 0, start, 1)] };
+    let w = |virtual_card, node, start| PlannedWorker {
+        virtual_card,
+        node: NodeId(node),
+        slices: vec![slice(node, 0, start, 1)],
+    };
     pool.accept(PlanPart::Grant {
         job,
         workers: vec![w(0, 0, 0), w(0, 1, 0), w(1, 0, 1), w(1, 1, 1)],
@@ -127,7 +131,7 @@ fn a_job_is_not_preempted_before_its_min_runtime() {
     pool.grant(victim, vec![slice(0, 0, 0, 10)]);
     pool.report_all(victim, &Observation::Running);
     let urgent = pool.submit(|spec| spec.priority = 90);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 10)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 10)] };
     let outcome = pool.plan(vec![PlanPart::Grant { job: urgent, workers: vec![worker], victims: vec![victim] }]);
     assert!(matches!(&outcome, Outcome::Planned(parts) if parts[0].is_err()), "{outcome:?}");
 }
@@ -182,7 +186,7 @@ fn nobody_starts_beside_a_whole_card_job_that_still_stops() {
                  victims| {
         let parts = vec![PlanPart::Grant {
             job,
-            workers: vec![PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice] }],
+            workers: vec![PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice] }],
             victims,
         }];
         run(state, Command::CommitPlan { plan: tessera_ledger::Plan { revision: state.revision(), parts } });

@@ -42,7 +42,7 @@ fn stands(pool: &Pool, job: JobId) -> (JobState, &Reason, Option<IdleStep>) {
 
 fn preempts(pool: &mut Pool, victim: JobId) -> bool {
     let other = pool.submit(|spec| spec.priority = 90);
-    let worker = PlannedWorker { member: 0, node: tessera_ledger::NodeId(0), slices: vec![slice(0, 0, 0, 4)] };
+    let worker = PlannedWorker { virtual_card: 0, node: tessera_ledger::NodeId(0), slices: vec![slice(0, 0, 0, 4)] };
     let part = PlanPart::Grant { job: other, workers: vec![worker], victims: vec![victim] };
     matches!(pool.plan(vec![part]), Outcome::Planned(parts) if parts[0].is_ok())
 }

@@ -80,7 +80,7 @@ impl Stage {
 }
 
 fn to(node: u32) -> Vec<PlannedWorker> {
-    vec![PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, 4)] }]
+    vec![PlannedWorker { virtual_card: 0, node: NodeId(node), slices: vec![slice(node, 0, 0, 4)] }]
 }
 
 /// Before the source is touched the loss of the target costs nothing; afterwards the job is suspended and resumes by

@@ -30,7 +30,7 @@ fn waiting() -> (Pool, JobId) {
 
 fn grant(pool: &mut Pool, job: JobId) {
     let part = |node: u32| Slice { memory: Mebibytes(1), ..slice(node, 0, 0, 1) };
-    let worker = |node: u32| PlannedWorker { member: 0, node: NodeId(node), slices: vec![part(node)] };
+    let worker = |node: u32| PlannedWorker { virtual_card: 0, node: NodeId(node), slices: vec![part(node)] };
     pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
 }
 

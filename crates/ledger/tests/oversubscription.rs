@@ -30,7 +30,7 @@ fn running(pool: &mut Pool, slice: Slice) -> JobId {
 
 fn refusal(pool: &mut Pool, slice: Slice) -> Rejection {
     let job = pool.submit(|spec| spec.virtual_card.isolation = slice.isolation);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice] };
     match pool.plan(vec![PlanPart::Grant { job, workers: vec![worker], victims: vec![] }]) {
         Outcome::Planned(mut parts) => parts.remove(0).expect_err("it was accepted"),
         other => panic!("{other:?}"),
@@ -98,7 +98,7 @@ fn a_job_that_asks_for_isolation_never_lands_there() {
     set(&mut pool, 100);
     let job = pool.submit(|spec| spec.virtual_card.isolation = Isolation::Soft);
     set(&mut pool, 200);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 1)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 1)] };
     let outcome = pool.plan(vec![PlanPart::Grant { job, workers: vec![worker], victims: vec![] }]);
     let Outcome::Planned(parts) = outcome else { panic!("{outcome:?}") };
     assert_eq!(parts[0].as_ref().map_err(Rejection::code), Err("GRANT_MISMATCH"));

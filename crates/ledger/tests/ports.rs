@@ -53,7 +53,7 @@ fn no_two_allocations_of_a_node_meet_at_the_same_port_and_none_beyond_the_last()
     let taken: BTreeSet<u16> = (0..).zip(&jobs[..4]).map(|(block, job)| grant(&mut pool, *job, block)).collect();
     assert_eq!(taken, (FIRST..FIRST + 4).collect());
     let node = NodeId(0);
-    let workers = vec![PlannedWorker { member: 0, node, slices: vec![slice(0, 0, 9, 1)] }];
+    let workers = vec![PlannedWorker { virtual_card: 0, node, slices: vec![slice(0, 0, 9, 1)] }];
     let part = PlanPart::Grant { job: jobs[4], workers, victims: vec![] };
     let Outcome::Planned(parts) = pool.plan(vec![part]) else { panic!("a plan is answered part by part") };
     assert_eq!(parts, [Err(Rejection::NoMasterPort(node))]);

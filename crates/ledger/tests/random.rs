@@ -109,7 +109,7 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
     let request = &job.spec.virtual_card;
     let (mut workers, mut victims): (Vec<PlannedWorker>, Vec<JobId>) = (vec![], vec![]);
     let mut taken: Vec<(CardId, u32, u32)> = vec![];
-    'member: for member in 0..job.spec.gang {
+    'virtual_card: for virtual_card in 0..job.spec.gang {
         for (card_id, card) in state.cards() {
             let Some(blocks) = card.blocks_for(request.compute, tessera_ledger::Precision::Fp16) else { continue };
             let blocks = if request.whole_cards { blocks.max(card.blocks) } else { blocks };
@@ -150,11 +150,11 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
                     memory: request.memory,
                     isolation: request.isolation,
                 };
-                workers.push(PlannedWorker { member, node: card_id.node, slices: vec![slice] });
-                continue 'member;
+                workers.push(PlannedWorker { virtual_card, node: card_id.node, slices: vec![slice] });
+                continue 'virtual_card;
             }
         }
-        if job.spec.gang_sizes().contains(&member) {
+        if job.spec.gang_sizes().contains(&virtual_card) {
             break;
         }
         return None;
@@ -310,7 +310,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 memory: Mebibytes(u64::from(start) << 40),
                 isolation: Isolation::Hard,
             };
-            let workers = vec![PlannedWorker { member: 0, node: NodeId(node), slices: vec![slice, slice] }];
+            let workers = vec![PlannedWorker { virtual_card: 0, node: NodeId(node), slices: vec![slice, slice] }];
             plan(state, PlanPart::Grant { job, workers, victims: vec![JobId(1), JobId(1)] })
         }
         Step::Queue { maximum } => {

@@ -48,7 +48,7 @@ fn waiting(pool: &mut Pool, queue: &str, priority: u32) -> JobId {
 
 /// Why a grant over victims is refused; `None`: it is accepted.
 fn refusal(pool: &mut Pool, job: JobId, slices: Vec<Slice>, victims: Vec<JobId>) -> Option<String> {
-    let worker = PlannedWorker { member: 0, node: slices[0].card.node, slices };
+    let worker = PlannedWorker { virtual_card: 0, node: slices[0].card.node, slices };
     match pool.plan(vec![PlanPart::Grant { job, workers: vec![worker], victims }]) {
         Outcome::Planned(parts) => parts.into_iter().find_map(Result::err).map(|rejection| match rejection {
             Rejection::NotPreemptible { problem, .. } => problem.to_owned(),
@@ -209,7 +209,7 @@ fn who_holds_nothing_of_what_is_on_loan_does_not_give_way_for_it() {
 fn what_a_worker_held_that_is_over_is_not_there_to_be_taken() {
     let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10), card(CardKind::Gpu, 10)]]);
     let gang = pool.submit(|spec| (spec.gang, spec.priority) = (2, 0));
-    let worker = |member, slices: Vec<Slice>| PlannedWorker { member, node: slices[0].card.node, slices };
+    let worker = |virtual_card, slices: Vec<Slice>| PlannedWorker { virtual_card, node: slices[0].card.node, slices };
     let workers = vec![worker(0, vec![slice(0, 0, 0, 4)]), worker(1, vec![slice(0, 1, 0, 4)])];
     pool.accept(PlanPart::Grant { job: gang, workers, victims: vec![] });
     pool.report_all(gang, &Observation::Running);

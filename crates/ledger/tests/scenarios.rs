@@ -29,7 +29,7 @@ fn an_allocation_with_too_little_memory_on_a_card_is_refused() {
             memory(slice(0, 1, 0, 1), least / 2),
             memory(slice(0, 1, 1, 1), least - least / 2),
         ];
-        let workers = vec![PlannedWorker { member: 0, node: NodeId(0), slices }];
+        let workers = vec![PlannedWorker { virtual_card: 0, node: NodeId(0), slices }];
         vec![PlanPart::Grant { job, workers, victims: Vec::new() }]
     };
     let refused = rejected(pool.plan(with(59)));
@@ -46,7 +46,7 @@ fn a_failure_is_retried_after_its_backoff() {
     pool.report_all(job, &exited(3));
     assert_eq!(pool.state.job(job).unwrap().state, JobState::Pending);
     assert_eq!(pool.state.job(job).unwrap().reason, Reason::Backoff);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 1)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 1)] };
     let early = pool.plan(vec![PlanPart::Grant { job, workers: vec![worker], victims: vec![] }]);
     assert_eq!(rejected(early).code(), "ILLEGAL_TRANSITION");
     pool.time += 5_000;
@@ -63,7 +63,8 @@ fn a_failure_is_retried_after_its_backoff() {
 fn a_gang_falls_together() {
     let mut pool = one_card(8);
     let job = pool.submit(|spec| spec.gang = 2);
-    let worker = |member: u32| PlannedWorker { member, node: NodeId(0), slices: vec![slice(0, 0, member, 1)] };
+    let worker =
+        |virtual_card: u32| PlannedWorker { virtual_card, node: NodeId(0), slices: vec![slice(0, 0, virtual_card, 1)] };
     pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
     pool.report_all(job, &Observation::Running);
     let allocation = pool.allocation_of(job);
@@ -120,7 +121,7 @@ fn preemption_is_refused_where_the_law_says_so() {
     pool.grant(victim, vec![slice(0, 0, 0, 4)]);
     let attempt = |pool: &mut Pool, priority| {
         let job = pool.submit(|spec| spec.priority = priority);
-        let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 1)] };
+        let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, 1)] };
         let outcome = pool.plan(vec![PlanPart::Grant { job, workers: vec![worker], victims: vec![victim] }]);
         (job, outcome)
     };
@@ -209,7 +210,7 @@ fn a_queue_never_gets_more_than_its_maximum() {
     let jobs: Vec<_> = (0..3).map(|_| pool.submit(|spec| spec.queue = "lab/vision".to_owned())).collect();
     pool.grant(jobs[0], vec![slice(0, 0, 0, 1)]);
     pool.grant(jobs[1], vec![slice(0, 0, 1, 1)]);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 2, 1)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 2, 1)] };
     let third = pool.plan(vec![PlanPart::Grant { job: jobs[2], workers: vec![worker], victims: vec![] }]);
     assert_eq!(rejected(third), Rejection::QueueLimit { queue: "lab".to_owned() });
     assert_eq!(rejected(pool.run(Command::RemoveQueue { name: "lab/vision".to_owned() })).code(), "QUEUE_BUSY");
@@ -223,7 +224,7 @@ fn a_move_goes_step_by_step() {
     pool.grant(job, vec![slice(0, 0, 0, 4)]);
     pool.report_all(job, &Observation::Running);
     let source = pool.allocation_of(job);
-    let target = PlannedWorker { member: 0, node: NodeId(1), slices: vec![slice(1, 0, 0, 4)] };
+    let target = PlannedWorker { virtual_card: 0, node: NodeId(1), slices: vec![slice(1, 0, 0, 4)] };
     pool.accept(PlanPart::Move { job, workers: vec![target] });
     let id = pool.state.moves().next().unwrap().id;
     let advance = |from| Command::AdvanceMove { id, from, proceed: true };

@@ -24,7 +24,7 @@ fn close(pool: &mut Pool, whose: &WindowOf, millis: u64) {
 }
 
 fn is_granted(pool: &mut Pool, job: JobId, blocks: u32) -> bool {
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, blocks)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 0, blocks)] };
     let part = PlanPart::Grant { job, workers: vec![worker], victims: Vec::new() };
     matches!(pool.plan(vec![part]), Outcome::Planned(parts) if parts[0].is_ok())
 }
@@ -97,7 +97,7 @@ fn a_job_that_is_being_moved_when_its_window_ends_is_suspended_where_it_computes
     close(&mut pool, &whose, 0);
     pool.grant(job, vec![slice(0, 0, 0, 1)]);
     pool.report_all(job, &Observation::Running);
-    let target = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, 0, 1)] };
+    let target = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 1, 0, 1)] };
     pool.accept(PlanPart::Move { job, workers: vec![target] });
     assert_eq!(state_of(&pool, job).0, JobState::Moving);
     close(&mut pool, &whose, 60_000);
@@ -116,7 +116,7 @@ fn a_job_whose_move_is_half_done_when_its_window_ends_is_not_lost() {
     close(&mut pool, &whose, 0);
     pool.grant(job, vec![slice(0, 0, 0, 1)]);
     pool.report_all(job, &Observation::Running);
-    let target = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, 0, 1)] };
+    let target = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 1, 0, 1)] };
     pool.accept(PlanPart::Move { job, workers: vec![target] });
     let id = pool.state.job(job).unwrap().moving.unwrap();
     assert_eq!(pool.run(Command::AdvanceMove { id, from: MovePhase::Reserved, proceed: true }), Outcome::Done);

@@ -71,7 +71,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
         }
         Step::Grant { job, card, preempt } => {
             let (slice, victims) = room(state, card, preempt)?;
-            let workers = vec![PlannedWorker { member: 0, node: slice.card.node, slices: vec![slice] }];
+            let workers = vec![PlannedWorker { virtual_card: 0, node: slice.card.node, slices: vec![slice] }];
             plan(PlanPart::Grant { job: pick(job)?, workers, victims })
         }
         Step::Report { job, what } => {
@@ -110,7 +110,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
         }
         Step::Move { job } => {
             let (slice, _) = room(state, job, false)?;
-            let workers = vec![PlannedWorker { member: 0, node: slice.card.node, slices: vec![slice] }];
+            let workers = vec![PlannedWorker { virtual_card: 0, node: slice.card.node, slices: vec![slice] }];
             plan(PlanPart::Move { job: pick(job)?, workers })
         }
         Step::Wait { .. } => Command::Tick,

@@ -35,7 +35,7 @@ fn p9_one_virtual_card_over_the_kinds_of_a_node() {
         spec.virtual_card.mixed = true;
     });
     let slices = vec![slice(0, 0, 0, 9), slice(0, 1, 0, 9), slice(0, 2, 0, 20), slice(0, 3, 0, 12)];
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices };
     pool.accept(PlanPart::Grant { job, workers: vec![worker], victims: vec![] });
     let allocation = pool.allocation_of(job);
     let numbers: Vec<(u64, u64)> = allocation.workers[0]
@@ -70,7 +70,7 @@ fn p10_release_then_migration_makes_room_without_touching_the_work() {
     assert_eq!(pool.state.job(apps[0]).unwrap().state, JobState::Completed);
     let app4 = pool.submit(|spec| spec.virtual_card.compute = tessera_ledger::MilliTflops::from_tflops(4));
     let gpu = CardId { node: NodeId(0), index: 0 };
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 0, 5, 4)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 0, 5, 4)] };
     let part = PlanPart::Grant { job: app4, workers: vec![worker], victims: vec![] };
     let outcome = pool.plan(vec![part.clone()]);
     assert!(matches!(&outcome, Outcome::Planned(parts) if parts[0].is_err()), "no four neighbours before: {outcome:?}");

@@ -301,7 +301,7 @@ fn check_sees_wishes_that_are_not_met() {
         memory: Mebibytes(10),
         isolation: Isolation::Shared,
     };
-    let worker = |member, node| PlannedWorker { member, node, slices: vec![slice(node)] };
+    let worker = |virtual_card, node| PlannedWorker { virtual_card, node, slices: vec![slice(node)] };
     let plan = |job, workers| Plan {
         revision: world.state.revision(),
         parts: vec![PlanPart::Grant { job, workers, victims: vec![] }],

@@ -19,7 +19,7 @@ enum Tampering {
     Grow(u32),
     Memory(i64),
     OtherCard(u32),
-    Member(u32),
+    VirtualCard(u32),
     Repeat,
     Reverse,
     NoVictims,
@@ -33,7 +33,7 @@ fn tampering() -> impl Strategy<Value = Tampering> {
         (0u32..24).prop_map(Tampering::Grow),
         (-400i64..400).prop_map(Tampering::Memory),
         (0u32..4).prop_map(Tampering::OtherCard),
-        (0u32..4).prop_map(Tampering::Member),
+        (0u32..4).prop_map(Tampering::VirtualCard),
         Just(Tampering::Repeat),
         Just(Tampering::Reverse),
         Just(Tampering::NoVictims),
@@ -67,7 +67,7 @@ fn tamper_grant(workers: &mut [PlannedWorker], victims: &mut Vec<JobId>, tamperi
         Tampering::Grow(length) => slice.length = BlockCount(length),
         Tampering::Memory(more) => slice.memory = Mebibytes(slice.memory.0.saturating_add_signed(more)),
         Tampering::OtherCard(index) => slice.card.index = index,
-        Tampering::Member(member) => worker.member = member,
+        Tampering::VirtualCard(virtual_card) => worker.virtual_card = virtual_card,
         Tampering::NoVictims => victims.clear(),
         Tampering::AddVictim(job) => victims.push(JobId(job)),
         Tampering::Repeat | Tampering::Reverse | Tampering::AddRenumber(..) => {}
@@ -138,9 +138,9 @@ fn each_way_to_be_wrong_is_named() {
     let broken = problem_after(|workers| drop(workers.pop()));
     assert_eq!(broken, Problem::GangBroken(job));
     let little = problem_after(|workers| workers[1].slices[0].length = BlockCount(3));
-    assert_eq!(little, Problem::TooLittle { job, member: 1 });
+    assert_eq!(little, Problem::TooLittle { job, virtual_card: 1 });
     let starved = problem_after(|workers| workers[0].slices[0].memory = Mebibytes(39));
-    assert_eq!(starved, Problem::TooLittle { job, member: 0 });
+    assert_eq!(starved, Problem::TooLittle { job, virtual_card: 0 });
     let doubled = problem_after(|workers| workers[1].slices = workers[0].slices.clone());
     assert!(matches!(doubled, Problem::BlocksTaken { .. }), "{doubled:?}");
     let full = problem_after(|workers| workers[0].slices[0].memory = Mebibytes(101));
@@ -154,7 +154,7 @@ fn each_way_to_be_wrong_is_named() {
         other.card.index = 1 - other.card.index;
         workers[0].slices.push(other);
     });
-    assert_eq!(spread, Problem::SpreadTooFar { job, member: 0 });
+    assert_eq!(spread, Problem::SpreadTooFar { job, virtual_card: 0 });
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn the_check_counts_what_those_give_back_who_leave_a_drained_node() {
     let job = world.submit(of("owner", job(5, 1)));
     let slices = vec![Slice { length: BlockCount(5), ..world.slices(stays)[0] }];
     let node = slices[0].card.node;
-    let workers = vec![PlannedWorker { member: 0, node, slices }];
+    let workers = vec![PlannedWorker { virtual_card: 0, node, slices }];
     let recall = PlanPart::Grant { job, workers, victims: vec![stays] };
     let evict = PlanPart::Evict { job: leaves, node: world.slices(leaves)[0].card.node };
     let plan = |parts| Plan { revision: world.state.revision(), parts };

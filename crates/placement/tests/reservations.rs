@@ -122,12 +122,12 @@ fn jobs_to_be_avoided_do_not_come_for_ever() {
 }
 
 #[test]
-fn whole_cards_are_kept_for_each_member_of_a_gang() {
+fn whole_cards_are_kept_for_each_virtual_card_of_a_gang() {
     let mut world = World::default();
     for name in ["a", "b"] {
         world.node(name, cards(&[(Gpu, 10, 100), (Gpu, 10, 100), (Gpu, 10, 100)]));
     }
-    // Three cards give 30, but hold only one member that takes two of them.
+    // Three cards give 30, but hold only one virtual card that takes two of them.
     let large = whole(spanning(Span::Node, JobSpec { gang: 2, ..job(15, 10) }));
     assert!(starts(world, large, busy(9, 4)));
 }
@@ -138,7 +138,7 @@ fn whole_cards_are_kept_for_what_spreads_over_nodes() {
     for name in ["a", "b", "c", "d"] {
         world.node(name, cards(&[(Gpu, 10, 100)]));
     }
-    // 24 of 30 by compute, but two members of two cards each.
+    // 24 of 30 by compute, but two virtual cards of two cards each.
     let large = whole(spanning(Span::Pool, JobSpec { gang: 2, ..job(12, 10) }));
     assert!(starts(world, large, busy(9, 4)));
 }
@@ -160,7 +160,7 @@ fn cards_that_take_few_slices_are_not_counted_for_more() {
     list.iter_mut().for_each(|card| card.max_slices = 1);
     world.node("a", list);
     world.node("b", cards(&[(Gpu, 10, 500), (Gpu, 10, 500)]));
-    // By compute node a holds four members; one slice on each of its cards holds two.
+    // By compute node a holds four virtual cards; one slice on each of its cards holds two.
     let large = spanning(Span::Node, JobSpec { gang: 4, ..job(5, 1) });
     assert!(starts(world, large, busy(6, 3)));
 }
@@ -243,9 +243,9 @@ fn blocks_that_are_promised_to_another_grant_are_not_kept() {
     assert_eq!(stream.world.slices(small)[0].card.node, NodeId(0), "beside what is promised");
 }
 
-/// Each member needs the whole of a node, and the nodes have cards of different kinds.
+/// Each virtual card needs the whole of a node, and the nodes have cards of different kinds.
 #[test]
-fn members_of_a_gang_may_be_of_different_kinds() {
+fn virtual_cards_of_a_gang_may_be_of_different_kinds() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
     world.node("b", cards(&[(Npu, 10, 100), (Npu, 10, 100)]));

@@ -41,7 +41,7 @@ impl Oracle for Growth {
         let revision = entry.at.revision;
         for allocation in granted(entry) {
             let Some(job) = entry.after.job(allocation.job) else { continue };
-            let (has, most) = (allocation.members(), job.spec.gang);
+            let (has, most) = (allocation.virtual_cards(), job.spec.gang);
             let least = job.spec.gang_min.unwrap_or(most);
             if has < least || has > most {
                 return Err(format!(

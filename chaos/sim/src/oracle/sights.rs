@@ -125,7 +125,7 @@ impl Sights {
 
     /// How large an elastic gang is, and was.
     fn size(&mut self, state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str> {
-        let size = allocation.members();
+        let size = allocation.virtual_cards();
         let before = self.sizes.insert(job.id, size).unwrap_or(size);
         let asked = state.job(job.id).is_some_and(|waiting| waiting.reason == Reason::Growing);
         let seen = [

@@ -162,7 +162,7 @@ fn plan(node: NodeId) -> Vec<PlannedWorker> {
         memory: Mebibytes(0),
         isolation: Isolation::Shared,
     };
-    vec![PlannedWorker { member: 0, node, slices: vec![slice] }]
+    vec![PlannedWorker { virtual_card: 0, node, slices: vec![slice] }]
 }
 
 /// A job that runs on node `a` and is about to move to node `b`.

@@ -177,7 +177,7 @@ fn source(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> Opti
 fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation, worker: &Worker) {
     let here = || allocation.workers.iter().filter(|other| other.node == worker.node);
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    order.member = worker.member;
+    order.member = worker.virtual_card;
     order.world_size = count(allocation.workers.len());
     order.local_rank = count(here().take_while(|other| other.rank < worker.rank).count());
     order.local_world_size = count(here().count());

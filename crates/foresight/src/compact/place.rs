@@ -105,7 +105,7 @@ pub(super) fn write_down(state: &State, id: JobId, pieces: &[Piece], targets: &[
             memory: Mebibytes(piece.memory),
             isolation: worker.slices.first()?.isolation,
         };
-        workers.push(PlannedWorker { member: piece.member, node: target.node, slices: vec![slice] });
+        workers.push(PlannedWorker { virtual_card: piece.virtual_card, node: target.node, slices: vec![slice] });
     }
     let from = source.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect();
     Some(PlannedMove { job: id, from, workers, renumbered, loss: Loss::default(), makes_room_for: None })

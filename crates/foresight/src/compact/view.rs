@@ -33,7 +33,7 @@ pub(super) struct CardView {
 /// What one worker of a job holds: blocks and memory of one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub(super) member: u32,
+    pub(super) virtual_card: u32,
     pub(super) card: CardId,
     pub(super) blocks: u32,
     pub(super) memory: u64,
@@ -171,7 +171,7 @@ impl View {
         let known: Vec<(CardId, CardView)> =
             touched.into_iter().filter_map(|card| Some((card, *self.cards.get(&card)?))).collect();
         for (slice, take) in changes {
-            let piece = Piece { member: 0, card: slice.card, blocks: slice.length.0, memory: slice.memory.0 };
+            let piece = Piece { virtual_card: 0, card: slice.card, blocks: slice.length.0, memory: slice.memory.0 };
             self.shift(slice.card, &piece, take);
         }
         let worse = is_worse(&before, &self.largest());
@@ -263,12 +263,12 @@ fn pieces_of(state: &State, job: &Job) -> Option<Vec<Piece>> {
     for worker in grant.workers.iter() {
         let first = worker.slices.first()?;
         let alone = worker.slices.iter().all(|slice| slice.card == first.card);
-        if !alone || pieces.last().is_some_and(|last| last.member == worker.member) {
+        if !alone || pieces.last().is_some_and(|last| last.virtual_card == worker.virtual_card) {
             return None;
         }
         let blocks = worker.slices.iter().map(|slice| slice.length.0).sum();
         let memory = worker.slices.iter().map(|slice| slice.memory.0).sum();
-        pieces.push(Piece { member: worker.member, card: first.card, blocks, memory });
+        pieces.push(Piece { virtual_card: worker.virtual_card, card: first.card, blocks, memory });
     }
     Some(pieces)
 }

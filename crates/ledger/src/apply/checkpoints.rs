@@ -107,7 +107,7 @@ impl State {
     fn programs_of(&self, allocation: &Allocation) -> u32 {
         let one_each = |job: &Arc<Job>| job.spec.virtual_card.serves_across_nodes();
         if self.jobs.get(&allocation.job).is_some_and(one_each) {
-            return allocation.members();
+            return allocation.virtual_cards();
         }
         u32::try_from(allocation.workers.len()).unwrap_or(u32::MAX)
     }

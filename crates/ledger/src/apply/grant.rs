@@ -75,7 +75,7 @@ impl State {
             Arc::make_mut(self.node_workers.get_or_default_cow(plan.node)).insert(id);
             workers.push(Worker {
                 rank,
-                member: plan.member,
+                virtual_card: plan.virtual_card,
                 node: plan.node,
                 slices: plan.slices.clone(),
                 state: WorkerState::Held,

@@ -19,7 +19,8 @@ impl State {
             .job(allocation.job)
             .filter(|job| job.state == JobState::Running && job.allocation == Some(allocation.id))?;
         let since = allocation.started_at?.after(job.spec.grow_after?);
-        let may = allocation.phase == AllocationPhase::Active && allocation.members() < job.spec.gang && since <= now;
+        let may =
+            allocation.phase == AllocationPhase::Active && allocation.virtual_cards() < job.spec.gang && since <= now;
         may.then_some(since)
     }
 

@@ -26,8 +26,8 @@ impl State {
         let Some(source) = source.and_then(|id| self.allocations.get(&id)).cloned() else {
             return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "moved" });
         };
-        let members = workers.iter().map(|worker| worker.member);
-        if !members.eq(source.workers.iter().map(|worker| worker.member)) {
+        let virtual_cards = workers.iter().map(|worker| worker.virtual_card);
+        if !virtual_cards.eq(source.workers.iter().map(|worker| worker.virtual_card)) {
             let problem = "a move keeps the workers of each virtual card".to_owned();
             return Err(Rejection::GrantMismatch { job: id, problem });
         }

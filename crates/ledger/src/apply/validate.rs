@@ -23,28 +23,29 @@ impl State {
         victims: &[JobId],
     ) -> Result<(), Rejection> {
         let mismatch = |problem: String| Rejection::GrantMismatch { job: job.id, problem };
-        let mut members: BTreeMap<u32, Vec<&PlannedWorker>> = BTreeMap::new();
+        let mut virtual_cards: BTreeMap<u32, Vec<&PlannedWorker>> = BTreeMap::new();
         let mut last = 0;
         for worker in workers {
-            if worker.member < last {
+            if worker.virtual_card < last {
                 return Err(mismatch("workers are not in order of their virtual cards".to_owned()));
             }
-            last = worker.member;
-            members.entry(worker.member).or_default().push(worker);
+            last = worker.virtual_card;
+            virtual_cards.entry(worker.virtual_card).or_default().push(worker);
         }
         let (count, sizes) = (last.saturating_add(1), job.spec.gang_sizes());
-        if members.len() != count as usize || !sizes.contains(&count) {
+        if virtual_cards.len() != count as usize || !sizes.contains(&count) {
             let (least, most) = (sizes.start(), sizes.end());
-            let problem = format!("the gang has {least} to {most} virtual cards, not {}", members.len());
+            let problem = format!("the gang has {least} to {most} virtual cards, not {}", virtual_cards.len());
             return Err(mismatch(problem));
         }
         let given_back = self.given_back_by(victims);
         self.validate_blocks(workers, &given_back)?;
         self.validate_whole_cards(job, workers, &given_back)?;
         self.validate_hosts(job, workers, &given_back)?;
-        for (member, workers) in members {
-            self.validate_member(job, &workers)
-                .map_err(|problem| problem.unwrap_or_else(|text| mismatch(format!("virtual card {member}: {text}"))))?;
+        for (virtual_card, workers) in virtual_cards {
+            self.validate_member(job, &workers).map_err(|problem| {
+                problem.unwrap_or_else(|text| mismatch(format!("virtual card {virtual_card}: {text}")))
+            })?;
         }
         Ok(())
     }

@@ -223,9 +223,9 @@ pub(super) fn allocation_from_wire(allocation: stored::Allocation) -> Result<All
 }
 
 fn worker_to_wire(worker: &Worker) -> stored::Worker {
-    let Worker { rank: _, member, node, slices, state, exit } = worker;
+    let Worker { rank: _, virtual_card, node, slices, state, exit } = worker;
     stored::Worker {
-        member: *member,
+        member: *virtual_card,
         node_id: node.0,
         slices: slices.iter().map(slice_to_wire).collect(),
         state: state.to_wire(),
@@ -237,7 +237,7 @@ fn worker_to_wire(worker: &Worker) -> stored::Worker {
 fn worker_from_wire(worker: stored::Worker) -> Result<Worker, FieldError> {
     Ok(Worker {
         rank: Rank(0),
-        member: worker.member,
+        virtual_card: worker.member,
         node: NodeId(worker.node_id),
         slices: slices_from_wire(worker.slices)?,
         state: required_enum("state", worker.state)?,

@@ -57,12 +57,16 @@ fn part_to_wire(part: &PlanPart) -> stored::PlanPart {
 }
 
 fn worker_from_wire(worker: stored::PlannedWorker) -> Result<PlannedWorker, FieldError> {
-    Ok(PlannedWorker { member: worker.member, node: NodeId(worker.node_id), slices: slices_from_wire(worker.slices)? })
+    Ok(PlannedWorker {
+        virtual_card: worker.member,
+        node: NodeId(worker.node_id),
+        slices: slices_from_wire(worker.slices)?,
+    })
 }
 
 fn worker_to_wire(worker: &PlannedWorker) -> stored::PlannedWorker {
     stored::PlannedWorker {
-        member: worker.member,
+        member: worker.virtual_card,
         node_id: worker.node.0,
         slices: worker.slices.iter().map(slice_to_wire).collect(),
     }

@@ -56,8 +56,8 @@ pub fn slice() -> impl Strategy<Value = Slice> {
 }
 
 fn worker() -> impl Strategy<Value = PlannedWorker> {
-    (any::<u32>(), any::<u32>(), vec(slice(), 0..3)).prop_map(|(member, node, slices)| PlannedWorker {
-        member,
+    (any::<u32>(), any::<u32>(), vec(slice(), 0..3)).prop_map(|(virtual_card, node, slices)| PlannedWorker {
+        virtual_card,
         node: NodeId(node),
         slices,
     })

@@ -42,7 +42,7 @@ pub fn happen(pool: &mut Pool) -> Jobs {
     pool.report_all(failing, &pool::exited(3));
     let urgent = pool.submit(|spec| spec.priority = 90);
     pool.grant_over(urgent, vec![slice(1, 0, 2, 3)], vec![victim]);
-    let worker = PlannedWorker { member: 0, node: NodeId(0), slices: vec![slice(0, 1, 10, 5)] };
+    let worker = PlannedWorker { virtual_card: 0, node: NodeId(0), slices: vec![slice(0, 1, 10, 5)] };
     pool.accept(PlanPart::Move { job: moving, workers: vec![worker] });
     let held = pool.submit(|spec| *spec = held_spec());
     let key = Some(RequestKey { id: RequestId(0xfeed), fingerprint: 7 });

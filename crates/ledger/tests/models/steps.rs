@@ -186,9 +186,9 @@ impl Protocol {
         (world.left.moves > 0 && job.spec.gang == 1).then_some(moved)
     }
 
-    fn worker(member: usize, node: NodeId) -> PlannedWorker {
-        let member = u32::try_from(member).expect("small gangs");
-        PlannedWorker { member, node, slices: vec![pool::slice(node.0, 0, 0, 1)] }
+    fn worker(virtual_card: usize, node: NodeId) -> PlannedWorker {
+        let virtual_card = u32::try_from(virtual_card).expect("small gangs");
+        PlannedWorker { virtual_card, node, slices: vec![pool::slice(node.0, 0, 0, 1)] }
     }
 
     fn victim(view: &State, block: BlockState, priority: u32) -> Option<JobId> {

@@ -152,7 +152,7 @@ impl Pool {
     }
 
     pub fn grant_over(&mut self, job: JobId, slices: Vec<Slice>, victims: Vec<JobId>) {
-        let worker = PlannedWorker { member: 0, node: slices[0].card.node, slices };
+        let worker = PlannedWorker { virtual_card: 0, node: slices[0].card.node, slices };
         self.accept(PlanPart::Grant { job, workers: vec![worker], victims });
     }
 

@@ -356,7 +356,7 @@ fn worker() -> PlannedWorker {
         memory: Mebibytes(2048),
         isolation: Isolation::Soft,
     };
-    PlannedWorker { member: 1, node: NodeId(3), slices: vec![slice] }
+    PlannedWorker { virtual_card: 1, node: NodeId(3), slices: vec![slice] }
 }
 
 fn plan() -> Plan {

@@ -69,8 +69,8 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     // Virtual cards that spread could be divided in many ways, of which not all leave room for the next. Whether there
     // is one that does must not depend on prices, nor on what is known of places when it is asked.
     let seats = seats::free_now(index, demand)?;
-    let seat = |member: u32| seats.get(member as usize).cloned();
-    place_well(index, demand).or_else(|_| place_each(index, demand, |_, member| seat(member)))
+    let seat = |virtual_card: u32| seats.get(virtual_card as usize).cloned();
+    place_well(index, demand).or_else(|_| place_each(index, demand, |_, virtual_card| seat(virtual_card)))
 }
 
 /// What a gang would take now, if it fits; changes nothing.
@@ -83,7 +83,7 @@ pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
     would_take(index, demand).is_some()
 }
 
-/// Places a whole gang where it is worth most, member by member without going back, or changes nothing.
+/// Places a whole gang where it is worth most, card by card without going back, or changes nothing.
 fn place_well(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
     let restricted = demand.within.is_some();
     if restricted || demand.goes_by_wishes(index) {
@@ -169,7 +169,7 @@ fn holds_gang(node: &NodeEntry, demand: &Demand, offer: &Offer) -> bool {
     blocks >= u64::from(offer.need) * gang && memory >= demand.memory.saturating_mul(gang)
 }
 
-/// Places a gang member by member, or changes nothing; `next` finds the shares that back the next one.
+/// Places a gang card by card, or changes nothing; `next` finds the shares that back the next one.
 fn place_each(
     index: &mut Index,
     demand: &Demand,
@@ -177,9 +177,9 @@ fn place_each(
 ) -> Result<Placement, Short> {
     index.all_or_nothing(|index| {
         let mut trial = Trial::on(index);
-        for member in 0..demand.gang {
-            let placed = next(&mut trial, member).and_then(|shares| trial.take(demand, member, &shares));
-            placed.ok_or(Short { missing: demand.gang - member })?;
+        for virtual_card in 0..demand.gang {
+            let placed = next(&mut trial, virtual_card).and_then(|shares| trial.take(demand, virtual_card, &shares));
+            placed.ok_or(Short { missing: demand.gang - virtual_card })?;
         }
         Ok(trial.placement)
     })
@@ -263,7 +263,7 @@ impl<'index> Trial<'index> {
     }
 
     /// Takes the shares of one virtual card from the index and writes its workers down, one per node.
-    fn take(&mut self, demand: &Demand, member: u32, shares: &[Share]) -> Option<()> {
+    fn take(&mut self, demand: &Demand, virtual_card: u32, shares: &[Share]) -> Option<()> {
         let mut workers: Vec<PlannedWorker> = Vec::new();
         let mut compute = 0u64;
         for share in shares {
@@ -274,7 +274,7 @@ impl<'index> Trial<'index> {
             let node = share.card.node;
             let position = workers.iter().position(|worker| worker.node == node).unwrap_or_else(|| {
                 self.index.change_host(node, demand.host, Host::less);
-                workers.push(PlannedWorker { member, node, slices: Vec::new() });
+                workers.push(PlannedWorker { virtual_card, node, slices: Vec::new() });
                 workers.len() - 1
             });
             workers[position].slices.extend(slices_of(share, &runs, demand));

@@ -64,7 +64,7 @@ fn fill(
     let nodes_of = |rack| index.zones.of(RACK_KEY, offer.class).nodes_with(rack, offer.need).take(*looks);
     let mut racks: VecDeque<Vec<(u32, NodeId)>> = racks.iter().map(|rack| nodes_of(rack).collect()).collect();
     let mut node = None;
-    place_each(index, demand, |trial, member| {
+    place_each(index, demand, |trial, virtual_card| {
         loop {
             if node.is_some()
                 && let Some(shares) = shares_of_one(trial, demand, node)
@@ -77,7 +77,7 @@ fn fill(
                 continue;
             }
             *looks -= 1;
-            let rest = offer.need.saturating_mul(demand.gang - member);
+            let rest = offer.need.saturating_mul(demand.gang - virtual_card);
             let enough = nodes.partition_point(|(free, _)| *free >= rest);
             let (_, next) = nodes.remove(enough.saturating_sub(1));
             node = Some(next).filter(|next| demand.accepts_at(trial.index, *next));

@@ -43,13 +43,13 @@ impl Sums {
     }
 
     /// How many virtual cards that gives at most.
-    pub(crate) fn members(&self, demand: &Demand) -> u32 {
+    pub(crate) fn virtual_cards(&self, demand: &Demand) -> u32 {
         let of_kind = |(compute, memory): &(u128, u128)| {
             let by_compute = compute.checked_div(demand.compute.into()).unwrap_or(u128::MAX);
             by_compute.min(memory.checked_div(demand.memory.into()).unwrap_or(u128::MAX))
         };
-        let members = self.0.iter().map(of_kind).fold(0u128, u128::saturating_add);
-        u32::try_from(members).unwrap_or(u32::MAX)
+        let virtual_cards = self.0.iter().map(of_kind).fold(0u128, u128::saturating_add);
+        u32::try_from(virtual_cards).unwrap_or(u32::MAX)
     }
 }
 
@@ -132,7 +132,7 @@ fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
     sites.iter().find_map(|site| {
         left.extend(&site.cards);
         sums.plus(&Sums::of(demand, site.cards.iter().copied()));
-        if sums.members(demand) > 0 { seat_on(index, demand, &left) } else { None }
+        if sums.virtual_cards(demand) > 0 { seat_on(index, demand, &left) } else { None }
     })
 }
 

@@ -198,7 +198,7 @@ impl Pool {
     /// those that they had, since a driver brings back what was on them to no others.
     fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
         let applicant = Applicant::of(&mover.job.spec, false, &self.index.classes, state.config());
-        let own = applicant.demand.of_gang(mover.allocation.members());
+        let own = applicant.demand.of_gang(mover.allocation.virtual_cards());
         match mover.job.spec.checkpoint.mode {
             CheckpointMode::Transparent => self.of_its_classes(mover, &own),
             CheckpointMode::Cooperative | CheckpointMode::Requeue => own,
@@ -215,8 +215,8 @@ impl Pool {
     /// Where a mover would go, if the same workers as now do there. What it takes is in the index's journal.
     fn target_of(&mut self, mover: &Mover, own: &Demand) -> Option<PlannedMove> {
         let Placement { workers, renumbered } = fit::place(&mut self.index, own).ok()?;
-        let now = mover.allocation.workers.iter().map(|worker| worker.member);
-        workers.iter().map(|worker| worker.member).eq(now).then(|| PlannedMove {
+        let now = mover.allocation.workers.iter().map(|worker| worker.virtual_card);
+        workers.iter().map(|worker| worker.virtual_card).eq(now).then(|| PlannedMove {
             job: mover.job.id,
             from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
             workers,

@@ -189,7 +189,7 @@ fn among(sought: Sought<'_>, nodes: &mut Nodes) -> Option<Choice> {
 #[derive(Debug)]
 struct Taken<'a> {
     outlook: Outlook<'a>,
-    members: u32,
+    virtual_cards: u32,
     /// How many on each card, where each needs one.
     cards: BTreeMap<usize, u32>,
     /// Where the next one would be.
@@ -200,16 +200,16 @@ impl<'a> Taken<'a> {
     fn none(outlook: Outlook<'a>) -> Option<Self> {
         let cards = BTreeMap::new();
         let next = outlook.next_seat(&cards, 0)?;
-        Some(Self { outlook, members: 0, cards, next })
+        Some(Self { outlook, virtual_cards: 0, cards, next })
     }
 
     /// Takes the next seat; answers how long the one after it takes.
     fn take(&mut self) -> Option<Wait> {
-        self.members += 1;
+        self.virtual_cards += 1;
         if let Some(card) = self.next.card {
             *self.cards.entry(card).or_default() += 1;
         }
-        self.next = self.outlook.next_seat(&self.cards, self.members)?;
+        self.next = self.outlook.next_seat(&self.cards, self.virtual_cards)?;
         Some(self.next.wait)
     }
 }
@@ -241,8 +241,8 @@ fn on_nodes(sought: Sought<'_>, bounds: &mut Ranking<()>) -> Option<Choice> {
         bounds.set(id, wait);
     }
     let mut kept = Kept::default();
-    for Taken { outlook, members, cards, .. } in taken.values().filter(|taken| taken.members > 0) {
-        outlook.keep(&mut kept, *members, (demand.span == Span::Card).then_some(cards));
+    for Taken { outlook, virtual_cards, cards, .. } in taken.values().filter(|taken| taken.virtual_cards > 0) {
+        outlook.keep(&mut kept, *virtual_cards, (demand.span == Span::Card).then_some(cards));
     }
     fits.then_some(Choice { wait, kept })
 }

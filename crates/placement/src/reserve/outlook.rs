@@ -139,11 +139,11 @@ impl<'a> Outlook<'a> {
     }
 
     /// The soonest room for one more virtual card beside so many on each card.
-    pub(super) fn next_seat(&self, taken: &BTreeMap<usize, u32>, members: u32) -> Option<Seat> {
-        let around = self.surroundings(members + 1)?;
+    pub(super) fn next_seat(&self, taken: &BTreeMap<usize, u32>, virtual_cards: u32) -> Option<Seat> {
+        let around = self.surroundings(virtual_cards + 1)?;
         let seat = match self.demand.span {
             Span::Card => self.on_one_card(taken)?,
-            Span::Node | Span::Pool => Seat { wait: self.on_node(members + 1)?, card: None },
+            Span::Node | Span::Pool => Seat { wait: self.on_node(virtual_cards + 1)?, card: None },
         };
         Some(Seat { wait: seat.wait.max(around), ..seat })
     }
@@ -225,11 +225,11 @@ impl<'a> Outlook<'a> {
     }
 
     /// How long until the node holds so many virtual cards.
-    fn on_node(&self, members: u32) -> Option<Wait> {
-        let bound = self.bound(members)?;
+    fn on_node(&self, virtual_cards: u32) -> Option<Wait> {
+        let bound = self.bound(virtual_cards)?;
         let enough = |held: &[Held]| {
-            let mut site = Site { cards: self.left(held).collect(), workers: members };
-            site.fill(self.index, self.demand, members).len() == members as usize
+            let mut site = Site { cards: self.left(held).collect(), workers: virtual_cards };
+            site.fill(self.index, self.demand, virtual_cards).len() == virtual_cards as usize
         };
         let times: BTreeSet<LogTime> = self.times().filter(|at| *at > bound.at).collect();
         let times: Vec<LogTime> = std::iter::once(bound.at).chain(times).collect();
@@ -262,14 +262,14 @@ impl<'a> Outlook<'a> {
 
     /// No more than how long it takes until the node holds so many virtual cards, by sums; `None` when it is too small
     /// for them.
-    fn bound(&self, members: u32) -> Option<Wait> {
+    fn bound(&self, virtual_cards: u32) -> Option<Wait> {
         let all = Sums::of(self.demand, self.left(&self.nothing_held()));
-        if all.members(self.demand) < members {
+        if all.virtual_cards(self.demand) < virtual_cards {
             return None;
         }
         let mut future = self.future();
         let mut sums = Sums::of(self.demand, self.left(&future.held));
-        while sums.members(self.demand) < members {
+        while sums.virtual_cards(self.demand) < virtual_cards {
             let next = self.schedule.releases.get(future.next).map(|release| release.card);
             let before = next.map(|place| future.held[place]);
             let Some((place, before)) = future.advance().zip(before) else {

@@ -60,13 +60,13 @@ impl Parts {
 
     /// How many of the first nodes have enough for a gang together, as far as sums say.
     pub(super) fn enough_for(&self, demand: &Demand) -> Option<usize> {
-        if self.all.members(demand) < demand.gang {
+        if self.all.virtual_cards(demand) < demand.gang {
             return None;
         }
         let mut sums = Sums::default();
         let enough = |(_, part)| {
             sums.plus(&part);
-            sums.members(demand) >= demand.gang
+            sums.virtual_cards(demand) >= demand.gang
         };
         self.of_nodes.nodes().position(enough).map(|last| last + 1)
     }

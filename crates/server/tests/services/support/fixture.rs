@@ -65,7 +65,7 @@ pub async fn grant(cluster: &Cluster, job: JobId, node: NodeId, blocks: u32) -> 
         memory: Mebibytes(0),
         isolation: Isolation::Shared,
     };
-    let worker = PlannedWorker { member: 0, node, slices: vec![slice] };
+    let worker = PlannedWorker { virtual_card: 0, node, slices: vec![slice] };
     let part = PlanPart::Grant { job, workers: vec![worker], victims: Vec::new() };
     let plan = Plan { revision: tessera_ledger::Revision(0), parts: vec![part] };
     match cluster.apply(Command::CommitPlan { plan }).await {
