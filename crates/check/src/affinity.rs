@@ -24,13 +24,12 @@ pub(crate) fn check(world: &mut World<'_>, job: &Job, workers: &[PlannedWorker],
         let carries = |labels: &BTreeMap<String, String>| {
             affinity.avoid.iter().all(|(key, value)| labels.get(key) == Some(value))
         };
-        let running = state.allocations_on(worker.node).filter(|grant| grant.job != job.id).any(|grant| {
-            let here =
-                |other: &tessera_ledger::Worker| other.node == worker.node && other.state != WorkerState::Stopped;
-            grant.workers.iter().any(here) && state.job(grant.job).is_some_and(|other| carries(&other.spec.labels))
+        let running = state.allocations_on(worker.node).filter(|other| other.job != job.id).any(|other| {
+            let here = |held: &tessera_ledger::Worker| held.node == worker.node && held.state != WorkerState::Stopped;
+            other.workers.iter().any(here) && state.job(other.job).is_some_and(|job| carries(&job.spec.labels))
         });
         let planned = world.placed.iter().filter(|(node, other)| *node == worker.node && *other != job.id);
-        let planned = planned.filter_map(|(_, other)| state.job(*other)).any(|other| carries(&other.spec.labels));
+        let planned = planned.filter_map(|(_, other)| state.job(*other)).any(|job| carries(&job.spec.labels));
         if running || planned {
             problems.push(Problem::BesideAvoided { job: job.id, node: worker.node });
         }

@@ -22,9 +22,9 @@ pub(crate) fn check(
     for (place, slice) in slices.iter().enumerate() {
         let twice = slices[..place].iter().any(|other| other.card == slice.card);
         let held_whole = world.taken_whole.contains(&slice.card)
-            || state.allocations_on(slice.card.node).filter(|grant| !given.contains(&grant.id)).any(|grant| {
-                let takes = state.job(grant.job).is_some_and(|holder| holder.spec.virtual_card.whole_cards);
-                let live = grant.workers.iter().filter(|worker| worker.exit.is_none());
+            || state.allocations_on(slice.card.node).filter(|other| !given.contains(&other.id)).any(|other| {
+                let takes = state.job(other.job).is_some_and(|holder| holder.spec.virtual_card.whole_cards);
+                let live = other.workers.iter().filter(|worker| worker.exit.is_none());
                 takes && live.flat_map(|worker| &worker.slices).any(|held| held.card == slice.card)
             });
         let Some(card) = world.card(slice.card) else { continue };

@@ -22,7 +22,7 @@ const LOOKED_AT: usize = 4;
 pub struct Growth {
     /// The job.
     pub job: JobId,
-    /// Its present grant.
+    /// Its present allocation.
     pub allocation: AllocationId,
     /// Virtual cards that it has.
     pub from: u32,
@@ -35,19 +35,22 @@ pub struct Growth {
 pub struct Look {
     /// A gang that would grow if it were started again.
     pub growth: Option<Growth>,
-    /// The last grant that was played through; the next look begins behind it. `None`: there was none to look at.
+    /// The last allocation that was played through; the next look begins behind it. `None`: there was none to look at.
     pub last: Option<AllocationId>,
     /// Whether all that might grow were played through.
     pub whole: bool,
 }
 
-/// Looks for a gang that would grow if it were started again at `now`, beginning behind the grant `behind`. Equal
+/// Looks for a gang that would grow if it were started again at `now`, beginning behind the allocation `behind`. Equal
 /// states give equal answers.
 #[must_use]
 pub fn growth(state: &State, now: LogTime, behind: Option<AllocationId>) -> Look {
-    let may = |grant: &&Arc<Allocation>| state.may_grow_since(grant, now).is_some() && keeps_work(state, grant);
+    let may = |allocation: &&Arc<Allocation>| {
+        state.may_grow_since(allocation, now).is_some() && keeps_work(state, allocation)
+    };
     let candidates: Vec<&Arc<Allocation>> = state.allocations().filter(may).collect();
-    let first = candidates.iter().position(|grant| behind.is_none_or(|behind| grant.id > behind)).unwrap_or(0);
+    let first =
+        candidates.iter().position(|allocation| behind.is_none_or(|behind| allocation.id > behind)).unwrap_or(0);
     let mut look = Look { whole: candidates.len() <= LOOKED_AT, ..Look::default() };
     if candidates.is_empty() {
         return look;
@@ -55,9 +58,9 @@ pub fn growth(state: &State, now: LogTime, behind: Option<AllocationId>) -> Look
     // What others were told to give back is not there yet: a gang that is stopped for it would come back as small.
     let mut before = Rehearsal::of(state, now);
     before.settle(&Limits::default());
-    for grant in candidates[first..].iter().chain(&candidates[..first]).take(LOOKED_AT) {
-        look.last = Some(grant.id);
-        look.growth = play(before.clone(), grant);
+    for allocation in candidates[first..].iter().chain(&candidates[..first]).take(LOOKED_AT) {
+        look.last = Some(allocation.id);
+        look.growth = play(before.clone(), allocation);
         if look.growth.is_some() {
             break;
         }
@@ -66,27 +69,27 @@ pub fn growth(state: &State, now: LogTime, behind: Option<AllocationId>) -> Look
 }
 
 /// Whether any number of workers can go on from the newest checkpoint.
-fn keeps_work(state: &State, grant: &Allocation) -> bool {
-    let newest = state.job(grant.job).and_then(|job| job.checkpoints.that_count().next());
+fn keeps_work(state: &State, allocation: &Allocation) -> bool {
+    let newest = state.job(allocation.job).and_then(|job| job.checkpoints.that_count().next());
     newest.is_some_and(|newest| newest.suits(usize::MAX))
 }
 
 /// What becomes of a gang that is stopped in this rehearsal, if it comes back with more and nobody else notices.
-fn play(mut rehearsal: Rehearsal, grant: &Allocation) -> Option<Growth> {
-    let others = holders(&rehearsal.state, grant.job);
-    rehearsal.apply(Command::GrowJob { job: grant.job, allocation: grant.id });
-    rehearsal.obey(grant.job);
+fn play(mut rehearsal: Rehearsal, allocation: &Allocation) -> Option<Growth> {
+    let others = holders(&rehearsal.state, allocation.job);
+    rehearsal.apply(Command::GrowJob { job: allocation.job, allocation: allocation.id });
+    rehearsal.obey(allocation.job);
     rehearsal.settle(&Limits::default());
-    let job = rehearsal.state.job(grant.job).filter(|job| job.state == JobState::Running)?;
+    let job = rehearsal.state.job(allocation.job).filter(|job| job.state == JobState::Running)?;
     let grown = rehearsal.state.allocation(job.allocation?)?;
-    let (from, to) = (grant.virtual_cards(), grown.virtual_cards());
-    let alone = holders(&rehearsal.state, grant.job) == others;
-    (to > from && alone).then_some(Growth { job: grant.job, allocation: grant.id, from, to })
+    let (from, to) = (allocation.virtual_cards(), grown.virtual_cards());
+    let alone = holders(&rehearsal.state, allocation.job) == others;
+    (to > from && alone).then_some(Growth { job: allocation.job, allocation: allocation.id, from, to })
 }
 
 /// What everybody else holds.
 fn holders(state: &State, but: JobId) -> BTreeMap<JobId, AllocationId> {
     let holds = |job: &Job| Some((job.id, job.allocation?));
-    let jobs = state.allocations().filter_map(|grant| state.job(grant.job));
+    let jobs = state.allocations().filter_map(|allocation| state.job(allocation.job));
     jobs.filter(|job| job.id != but).filter_map(|job| holds(job)).collect()
 }

@@ -127,11 +127,11 @@ impl Rehearsal {
 
     /// The workers of a job do what they are told.
     pub(crate) fn obey(&mut self, job: JobId) {
-        let grant = |this: &Self| {
+        let present = |this: &Self| {
             let id = this.state.job(job)?.allocation?;
             this.state.allocation(id).cloned()
         };
-        let Some(allocation) = grant(self) else { return };
+        let Some(allocation) = present(self) else { return };
         for worker in allocation.workers.iter() {
             let observation = match (allocation.phase, worker.state) {
                 (_, WorkerState::Draining) => Observation::Stopped(ended(StopCause::Ordered)),

@@ -193,25 +193,25 @@ fn compare(state: &State, without: &State, with: &mut Rehearsal, answer: &mut Wh
 }
 
 fn nodes_of(state: &State, job: JobId) -> BTreeSet<NodeId> {
-    let grant = state.job(job).and_then(|job| state.allocation(job.allocation?));
-    grant.map(|grant| grant.workers.iter().map(|worker| worker.node).collect()).unwrap_or_default()
+    let allocation = state.job(job).and_then(|job| state.allocation(job.allocation?));
+    allocation.map(|allocation| allocation.workers.iter().map(|worker| worker.node).collect()).unwrap_or_default()
 }
 
 fn outcome(with: &mut Rehearsal, id: JobId) -> Moves {
     let (pool, state) = with.pool();
-    let grant = state.job(id).and_then(|job| state.allocation(job.allocation?));
-    match (grant, state.job(id)) {
+    let allocation = state.job(id).and_then(|job| state.allocation(job.allocation?));
+    match (allocation, state.job(id)) {
         (None, Some(job)) => Moves::Waits(pool.explain(state, job, state.time())),
-        (grant, _) => Moves::Runs(grant.map(|grant| placed(grant)).unwrap_or_default()),
+        (allocation, _) => Moves::Runs(allocation.map(|allocation| placed(allocation)).unwrap_or_default()),
     }
 }
 
-/// Where a grant is, as a plan writes it.
-fn placed(grant: &tessera_ledger::Allocation) -> Vec<PlannedWorker> {
+/// Where an allocation is, as a plan writes it.
+fn placed(allocation: &tessera_ledger::Allocation) -> Vec<PlannedWorker> {
     let planned = |worker: &tessera_ledger::Worker| PlannedWorker {
         virtual_card: worker.virtual_card,
         node: worker.node,
         slices: worker.slices.clone(),
     };
-    grant.workers.iter().map(planned).collect()
+    allocation.workers.iter().map(planned).collect()
 }

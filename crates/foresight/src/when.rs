@@ -11,9 +11,9 @@ use crate::rehearsal::Rehearsal;
 use tessera_placement::Limits;
 use tessera_placement::{Explanation, WaitCode};
 
-/// Most ends of jobs that are played through, and most grants that are looked at for all of them together.
+/// Most ends of jobs that are played through, and most allocations that are looked at for all of them together.
 const ENDS: u64 = 4_096;
-const GRANTS: u64 = 8_000_000;
+const ALLOCATIONS: u64 = 8_000_000;
 
 /// Most moments at which something is decided.
 const MOMENTS: u32 = 8_192;
@@ -95,8 +95,8 @@ pub fn when(state: &State, now: LogTime, whom: &Whom, assumed_limit: Option<Dura
     };
     let limits = Limits { preemption_searches: 256, ..Limits::default() };
     let mut ends = Ends::default();
-    let grants = u64::try_from(rehearsal.state.allocations().count()).unwrap_or(u64::MAX);
-    let most_ends = (GRANTS / grants.max(1)).min(ENDS);
+    let allocations = u64::try_from(rehearsal.state.allocations().count()).unwrap_or(u64::MAX);
+    let most_ends = (ALLOCATIONS / allocations.max(1)).min(ENDS);
     let mut flips = 0;
     for _ in 0..MOMENTS {
         let settled = rehearsal.settle(&limits);
@@ -180,17 +180,17 @@ struct Ends {
 }
 
 impl Ends {
-    /// Takes over the grants of a state; answers how many of them have no end.
+    /// Takes over the allocations of a state; answers how many of them have no end.
     fn read(&mut self, state: &State, assumed_limit: Option<Duration>) -> u32 {
         let mut without = 0;
         let mut present = BTreeMap::new();
-        for grant in state.allocations() {
-            let end = self.known.get(&grant.id).copied().unwrap_or_else(|| {
-                let job = state.job(grant.job)?;
-                Some((end_of(job, grant.started_at.unwrap_or(grant.granted_at), assumed_limit)?, job.id))
+        for allocation in state.allocations() {
+            let end = self.known.get(&allocation.id).copied().unwrap_or_else(|| {
+                let job = state.job(allocation.job)?;
+                Some((end_of(job, allocation.started_at.unwrap_or(allocation.granted_at), assumed_limit)?, job.id))
             });
             without += u32::from(end.is_none());
-            present.insert(grant.id, end);
+            present.insert(allocation.id, end);
         }
         self.in_order = present.values().copied().flatten().collect();
         self.known = present;

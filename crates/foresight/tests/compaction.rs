@@ -348,7 +348,7 @@ proptest! {
             }
             if number % 3 == 0 {
                 world.place();
-                let started: Vec<JobId> = world.state.allocations().map(|grant| grant.job).collect();
+                let started: Vec<JobId> = world.state.allocations().map(|allocation| allocation.job).collect();
                 started.into_iter().for_each(|job| if world.job_state(job) == JobState::Starting { world.start(job) });
             }
         }

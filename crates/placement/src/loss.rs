@@ -27,7 +27,7 @@ impl Loss {
         let mode = job.spec.checkpoint.mode;
         let work = work_lost(job, now);
         let allocation = job.allocation.and_then(|id| state.allocation(id));
-        let blocks = allocation.map_or(0, |grant| live_blocks(grant));
+        let blocks = allocation.map_or(0, |held| live_blocks(held));
         Self { mode, work, compute: MilliTflops(blocks.saturating_mul(state.config().block_size.0)) }
     }
 

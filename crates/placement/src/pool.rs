@@ -124,7 +124,7 @@ impl Pool {
                 Touched::Allocation(id) => {
                     preemptible.extend(self.victims.update(state, *id));
                     let workers = state.allocation(*id).into_iter().flat_map(|allocation| allocation.workers.iter());
-                    workers.for_each(|worker| self.index.note_grant(worker.node, *id));
+                    workers.for_each(|worker| self.index.note_allocation(worker.node, *id));
                     // Whoever avoided a job that has left may want any card of the node now.
                     let left = self.index.surroundings.update(state, *id);
                     freed.extend(left.into_iter().flat_map(|node| self.index.usable_cards(node)));

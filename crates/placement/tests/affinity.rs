@@ -34,8 +34,8 @@ fn labelled(spec: JobSpec, key: &str, value: &str) -> JobSpec {
 
 /// The nodes of a job's workers.
 fn nodes_of(world: &World, job: JobId) -> Vec<NodeId> {
-    let grant = world.state.job(job).and_then(|job| job.allocation).and_then(|id| world.state.allocation(id));
-    grant.map(|grant| grant.workers.iter().map(|worker| worker.node).collect()).unwrap_or_default()
+    let allocation = world.state.job(job).and_then(|job| job.allocation).and_then(|id| world.state.allocation(id));
+    allocation.map(|allocation| allocation.workers.iter().map(|worker| worker.node).collect()).unwrap_or_default()
 }
 
 fn placed(world: &mut World, spec: JobSpec) -> Vec<NodeId> {

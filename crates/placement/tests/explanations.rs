@@ -177,8 +177,8 @@ fn a_backoff_is_over_at_its_time_though_nothing_was_written_since() {
     let id = world.submit(JobSpec { retry, ..job(10, 10) });
     world.place();
     world.start(id);
-    let grant = world.state.job(id).and_then(|job| job.allocation).expect("it runs");
-    world.report(grant, Rank(0), Observation::Stopped(world::exit(StopCause::Exited, Some(1))));
+    let allocation = world.state.job(id).and_then(|job| job.allocation).expect("it runs");
+    world.report(allocation, Rank(0), Observation::Stopped(world::exit(StopCause::Exited, Some(1))));
     let job = world.state.job(id).expect("it waits").clone();
     let at = |seconds: u64| {
         let now = LogTime(world.state.time().0 + seconds * 1000);

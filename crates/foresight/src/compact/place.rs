@@ -57,8 +57,10 @@ pub fn move_job(state: &State, now: LogTime, id: JobId, to: Option<NodeId>) -> R
     if job.state != JobState::Running {
         return Err(MoveRefusal::NotRunning { job: id, state: job.state });
     }
-    let grant = job.allocation.and_then(|id| state.allocation(id));
-    if !grant.is_some_and(|grant| grant.workers.iter().all(|worker| worker.state == WorkerState::Running)) {
+    let allocation = job.allocation.and_then(|id| state.allocation(id));
+    if !allocation
+        .is_some_and(|allocation| allocation.workers.iter().all(|worker| worker.state == WorkerState::Running))
+    {
         return Err(MoveRefusal::NotRunning { job: id, state: job.state });
     }
     if has_company(job) {

@@ -254,13 +254,13 @@ fn movable(state: &State, job: &Job, now: LogTime, order: &CompactionOrder) -> O
 
 /// What each worker of a running job holds, where each holds one card and each virtual card has one worker.
 fn pieces_of(state: &State, job: &Job) -> Option<Vec<Piece>> {
-    let grant = state.allocation(job.allocation?)?;
-    let in_force = job.state == JobState::Running && grant.phase == AllocationPhase::Active;
-    if !in_force || grant.workers.iter().any(|worker| worker.state != WorkerState::Running) {
+    let allocation = state.allocation(job.allocation?)?;
+    let in_force = job.state == JobState::Running && allocation.phase == AllocationPhase::Active;
+    if !in_force || allocation.workers.iter().any(|worker| worker.state != WorkerState::Running) {
         return None;
     }
-    let mut pieces: Vec<Piece> = Vec::with_capacity(grant.workers.len());
-    for worker in grant.workers.iter() {
+    let mut pieces: Vec<Piece> = Vec::with_capacity(allocation.workers.len());
+    for worker in allocation.workers.iter() {
         let first = worker.slices.first()?;
         let alone = worker.slices.iter().all(|slice| slice.card == first.card);
         if !alone || pieces.last().is_some_and(|last| last.virtual_card == worker.virtual_card) {

@@ -44,8 +44,8 @@ impl Holdings {
     /// Everything that is held on the node now.
     fn read(&mut self, state: &State, node: NodeId) -> impl Iterator<Item = &Holding> {
         let there: BTreeSet<AllocationId> = state.allocation_ids_on(node).collect();
-        self.0.retain(|grant, _| there.contains(grant));
-        for allocation in there.into_iter().filter_map(|grant| state.allocation(grant)) {
+        self.0.retain(|id, _| there.contains(id));
+        for allocation in there.into_iter().filter_map(|id| state.allocation(id)) {
             self.0.entry(allocation.id).or_insert_with(|| held_by(state, node, allocation));
         }
         self.0.values().flatten()
@@ -195,9 +195,9 @@ impl Index {
         std::mem::take(&mut self.surroundings.planned).into_keys().for_each(|id| self.forget_schedule(id));
     }
 
-    pub(crate) fn note_grant(&mut self, id: NodeId, grant: AllocationId) {
+    pub(crate) fn note_allocation(&mut self, id: NodeId, allocation: AllocationId) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
-            node.holdings.0.remove(&grant);
+            node.holdings.0.remove(&allocation);
             self.forget_schedule(id);
         }
     }

@@ -220,8 +220,8 @@ impl World {
     /// All workers of a job end well.
     /// All workers of a job save the same, so that it can go on from there.
     pub fn save(&mut self, job: JobId, sequence: u64) {
-        let grant = self.state.job(job).and_then(|job| self.state.allocation(job.allocation?)).cloned();
-        for worker in grant.iter().flat_map(|grant| grant.workers.iter()) {
+        let allocation = self.state.job(job).and_then(|job| self.state.allocation(job.allocation?)).cloned();
+        for worker in allocation.iter().flat_map(|allocation| allocation.workers.iter()) {
             let hash = [u8::try_from(self.revision % 251).unwrap_or(0); 32];
             let saved = SavedPart {
                 sequence,
@@ -232,7 +232,7 @@ impl World {
                 shared: false,
                 mode: tessera_ledger::CheckpointMode::Cooperative,
             };
-            let owner = grant.as_ref().expect("it has workers").owner(worker.rank);
+            let owner = allocation.as_ref().expect("it has workers").owner(worker.rank);
             let report = WorkerReport { worker: owner, observation: Observation::Saved(saved) };
             self.apply(Command::ReportWorkers { node: worker.node, reports: vec![report] });
         }
@@ -251,7 +251,7 @@ impl World {
         self.state.job(job).expect("the job is known").state
     }
 
-    /// Slices of a job's grant in order of rank.
+    /// Slices of a job's allocation in order of rank.
     pub fn slices(&self, job: JobId) -> Vec<Slice> {
         let allocation = self.state.job(job).and_then(|job| job.allocation).and_then(|id| self.state.allocation(id));
         allocation.into_iter().flat_map(|allocation| allocation.workers.iter()).flat_map(|w| w.slices.clone()).collect()
