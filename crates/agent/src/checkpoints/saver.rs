@@ -216,7 +216,7 @@ pub fn is_due_at_the_end(status: &Status, order: Option<&wire::WorkerOrder>, sav
 
 /// When an image is made.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Moment {
     /// When the worker is stopped.
     AtTheEnd,
     /// While it runs, under this number.
@@ -293,11 +293,11 @@ impl Saving {
     }
 
     /// Puts the rest of what was dumped beside its image.
-    async fn complete_image(&self, place: Place, image: &ImageRecord) -> Result<(), Error> {
+    async fn complete_image(&self, moment: Moment, image: &ImageRecord) -> Result<(), Error> {
         let (folder, image) = (self.folder.clone(), image.clone());
-        let completed = tokio::task::spawn_blocking(move || match place {
-            Place::AtTheEnd => folder.complete_image(&image),
-            Place::Snapshot(number) => folder.complete_snapshot(number, &image),
+        let completed = tokio::task::spawn_blocking(move || match moment {
+            Moment::AtTheEnd => folder.complete_image(&image),
+            Moment::Snapshot(number) => folder.complete_snapshot(number, &image),
         });
         let completed = completed.await.map_err(std::io::Error::other).flatten();
         completed.map_err(|source| Error::Io { path: self.folder.path().to_owned(), source })
@@ -305,13 +305,13 @@ impl Saving {
 
     /// Keeps the image of a worker that is over.
     async fn keep_image(&self, image: &ImageRecord) -> Result<(), Error> {
-        self.complete_image(Place::AtTheEnd, image).await?;
+        self.complete_image(Moment::AtTheEnd, image).await?;
         self.save(&self.folder.checkpoint(), CheckpointKey::LAST, Made::DUMPED).await.map(|_| ())
     }
 
     /// Keeps an image of a worker that runs on.
     pub(super) async fn keep_snapshot(&self, number: u64, image: ImageRecord) -> Result<(), Error> {
-        self.complete_image(Place::Snapshot(number), &image).await?;
+        self.complete_image(Moment::Snapshot(number), &image).await?;
         self.save(&self.folder.snapshot(number), number, Made::DUMPED).await?;
         if self.written.is_none() {
             return Ok(());

@@ -81,7 +81,7 @@ impl ClassZones {
 
 /// Where a node stands.
 #[derive(Clone, Debug, Default)]
-struct Standing {
+struct NodeZone {
     value: Value,
     /// Free blocks by class.
     free: Vec<(ClassId, u32)>,
@@ -91,7 +91,7 @@ struct Standing {
 #[derive(Clone, Debug, Default)]
 struct OfKey {
     /// By node.
-    standing: Vec<Standing>,
+    standing: Vec<NodeZone>,
     /// Changes of nodes that were taken over.
     seen: usize,
     /// By class.
@@ -152,7 +152,7 @@ impl Index {
         *uses += 1;
         let of_key = keys.entry(key.to_owned()).or_insert_with(|| OfKey { seen: NOTHING, ..OfKey::default() });
         of_key.used = *uses;
-        of_key.standing.resize_with(self.nodes.len(), Standing::default);
+        of_key.standing.resize_with(self.nodes.len(), NodeZone::default);
         for position in self.changes.take(&mut of_key.seen, self.nodes.len()) {
             of_key.look_at(key, id_at(position), &self.nodes[position]);
         }

@@ -21,12 +21,12 @@ use shapes::{LineId, Shape, ShapeId, Shapes};
 struct Waiting {
     key: WaitingKey,
     shape: ShapeId,
-    place: Place,
+    filed: Filed,
 }
 
-/// Where a waiting job is kept.
+/// Among which a waiting job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Filed {
     /// In line.
     Line,
     /// Not before this time.
@@ -61,38 +61,38 @@ impl Line {
         let Some(job) = job.filter(|job| job.is_waiting()) else { return };
         let (shape, key) = (self.shapes.intern(job, classes, config), WaitingKey::of(job));
         let until = job.waits_until();
-        let waiting = Waiting { key, shape, place: if until > now { Place::Later(until) } else { Place::Line } };
+        let waiting = Waiting { key, shape, filed: if until > now { Filed::Later(until) } else { Filed::Line } };
         self.jobs.insert(id, waiting);
         self.file(id, waiting, true);
     }
 
-    /// Enters a job into the set that its place calls for, or takes it out.
-    fn file(&mut self, id: JobId, Waiting { key, shape, place }: Waiting, enter: bool) {
-        match place {
-            Place::Line => {}
-            Place::Later(at) => put(&mut self.later, (at, id), enter),
-            Place::Planned => put(&mut self.planned, id, enter),
+    /// Enters a job into the set that it belongs to, or takes it out.
+    fn file(&mut self, id: JobId, Waiting { key, shape, filed }: Waiting, enter: bool) {
+        match filed {
+            Filed::Line => {}
+            Filed::Later(at) => put(&mut self.later, (at, id), enter),
+            Filed::Planned => put(&mut self.planned, id, enter),
         }
-        self.shapes.count(shape, Some(key).filter(|_| place == Place::Line), enter);
+        self.shapes.count(shape, Some(key).filter(|_| filed == Filed::Line), enter);
     }
 
-    /// Gives a job another place.
-    fn put(&mut self, id: JobId, place: Place) {
+    /// Files a job elsewhere.
+    fn put(&mut self, id: JobId, filed: Filed) {
         let Some(waiting) = self.jobs.get_mut(&id) else { return };
         let before = *waiting;
-        waiting.place = place;
-        self.file(id, Waiting { place, ..before }, true);
+        waiting.filed = filed;
+        self.file(id, Waiting { filed, ..before }, true);
         self.file(id, before, false);
     }
 
     /// Notes that a job has its place in the plan being made.
     pub(crate) fn plan(&mut self, id: JobId) {
-        self.put(id, Place::Planned);
+        self.put(id, Filed::Planned);
     }
 
     /// What a job asks for that is in line.
     pub(crate) fn shape_in_line(&self, id: JobId) -> Option<&Shape> {
-        let waiting = self.jobs.get(&id).filter(|waiting| waiting.place == Place::Line)?;
+        let waiting = self.jobs.get(&id).filter(|waiting| waiting.filed == Filed::Line)?;
         self.shapes.get(waiting.shape)
     }
 
@@ -110,7 +110,7 @@ impl Line {
     pub(crate) fn advance(&mut self, now: LogTime) {
         self.shapes.advance(now);
         while let Some((_, id)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
-            self.put(id, Place::Line);
+            self.put(id, Filed::Line);
         }
     }
 

@@ -33,7 +33,7 @@ use crate::fit::affinity::{considered, demands_by_region};
 use crate::fit::seats;
 use crate::index::Index;
 use crate::index::schedule::{NEVER, Schedule};
-use outlook::{Outlook, Seat};
+use outlook::{Opening, Outlook};
 use remembered::{Nodes, Ranking};
 
 pub(crate) use remembered::Remembered;
@@ -193,23 +193,23 @@ struct Taken<'a> {
     /// How many on each card, where each needs one.
     cards: BTreeMap<usize, u32>,
     /// Where the next one would be.
-    next: Seat,
+    next: Opening,
 }
 
 impl<'a> Taken<'a> {
     fn none(outlook: Outlook<'a>) -> Option<Self> {
         let cards = BTreeMap::new();
-        let next = outlook.next_seat(&cards, 0)?;
+        let next = outlook.next_opening(&cards, 0)?;
         Some(Self { outlook, virtual_cards: 0, cards, next })
     }
 
-    /// Takes the next seat; answers how long the one after it takes.
+    /// Takes the next one; answers how long the one after it takes.
     fn take(&mut self) -> Option<Wait> {
         self.virtual_cards += 1;
         if let Some(card) = self.next.card {
             *self.cards.entry(card).or_default() += 1;
         }
-        self.next = self.outlook.next_seat(&self.cards, self.virtual_cards)?;
+        self.next = self.outlook.next_opening(&self.cards, self.virtual_cards)?;
         Some(self.next.wait)
     }
 }

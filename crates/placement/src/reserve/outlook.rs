@@ -34,7 +34,7 @@ pub(super) struct Outlook<'a> {
 
 /// Room for one more virtual card on a node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seat {
+pub(super) struct Opening {
     pub(super) wait: Wait,
     /// Where, if it must be on one card.
     pub(super) card: Option<usize>,
@@ -139,16 +139,16 @@ impl<'a> Outlook<'a> {
     }
 
     /// The soonest room for one more virtual card beside so many on each card.
-    pub(super) fn next_seat(&self, taken: &BTreeMap<usize, u32>, virtual_cards: u32) -> Option<Seat> {
+    pub(super) fn next_opening(&self, taken: &BTreeMap<usize, u32>, virtual_cards: u32) -> Option<Opening> {
         let around = self.surroundings(virtual_cards + 1)?;
-        let seat = match self.demand.span {
+        let opening = match self.demand.span {
             Span::Card => self.on_one_card(taken)?,
-            Span::Node | Span::Pool => Seat { wait: self.on_node(virtual_cards + 1)?, card: None },
+            Span::Node | Span::Pool => Opening { wait: self.on_node(virtual_cards + 1)?, card: None },
         };
-        Some(Seat { wait: seat.wait.max(around), ..seat })
+        Some(Opening { wait: opening.wait.max(around), ..opening })
     }
 
-    /// No more than how long the first seat of a virtual card takes; cheap.
+    /// No more than how long the first opening of a virtual card takes; cheap.
     pub(super) fn first_bound(&self) -> Option<Wait> {
         let on_cards = match self.demand.span {
             Span::Card => self.bound_on_one_card(),
@@ -173,7 +173,7 @@ impl<'a> Outlook<'a> {
         }
     }
 
-    fn on_one_card(&self, taken: &BTreeMap<usize, u32>) -> Option<Seat> {
+    fn on_one_card(&self, taken: &BTreeMap<usize, u32>) -> Option<Opening> {
         let mut future = self.future();
         let needed = |place: usize, offer: &Offer| {
             let count = taken.get(&place).copied().unwrap_or(0).saturating_add(1);
@@ -190,22 +190,22 @@ impl<'a> Outlook<'a> {
                 .then_some((*place, needed, whole))
         });
         let possible: Vec<(usize, Held, Held)> = possible.collect();
-        let seat = |wait, place| Some(Seat { wait, card: Some(place) });
+        let opening = |wait, place| Some(Opening { wait, card: Some(place) });
         if let Some((place, ..)) =
             possible.iter().find(|(place, needed, whole)| fits(future.held[*place], *needed, *whole))
         {
-            return seat(NONE, *place);
+            return opening(NONE, *place);
         }
         while let Some(place) = future.advance() {
             let known = possible.iter().find(|(card, ..)| *card == place);
             if known.is_some_and(|(_, needed, whole)| fits(future.held[place], *needed, *whole)) {
-                return seat(Wait { endless: 0, at: future.at }, place);
+                return opening(Wait { endless: 0, at: future.at }, place);
             }
         }
         let missing =
             |(place, needed, whole): &(usize, Held, Held)| (missing(future.held[*place], *needed, *whole), *place);
         let (endless, place) = possible.iter().map(missing).min()?;
-        seat(Wait { endless, at: future.at }, place)
+        opening(Wait { endless, at: future.at }, place)
     }
 
     /// What a card has left beside what is held of it, if the request can use that.
