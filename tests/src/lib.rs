@@ -2,7 +2,7 @@
 //! tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), libraries in the place of others
 //! ([`library`]), runbooks to follow ([`runbook`]), disks that fill ([`small_disk`]), ways to servers that are cut
 //! ([`link`]), programs that go as far as they are let ([`paced`]), one of them whose result can be compared
-//! ([`trainer`]), pools that dump programs ([`dumping`]), and waiting on conditions ([`wait`]).
+//! ([`trainer`]), one that knows nothing of all that ([`unaware`]), pools that dump programs ([`dumping`]), and waiting on conditions ([`wait`]).
 
 pub mod collector;
 pub mod command;
@@ -17,4 +17,5 @@ pub mod process;
 pub mod runbook;
 pub mod small_disk;
 pub mod trainer;
+pub mod unaware;
 pub mod wait;

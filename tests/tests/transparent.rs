@@ -8,77 +8,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tessera_api::v1::{
-    CheckpointMode, CheckpointPolicy, Job, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest,
+    CheckpointPolicy, Job, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest,
 };
-use tessera_client::Client;
 use tessera_tests::dumping::{pool_that_dumps, socket_of_a_stranger};
-use tessera_tests::jobs::{get, on, output, resume, shell, submit, suspend, wait_for};
+use tessera_tests::jobs::{get, on, resume, shell, submit, suspend, wait_for};
 use tessera_tests::library::build;
-use tessera_tests::paced::{PYTHON, Paced, comes_to, python};
 use tessera_tests::pool::{Options, Pool};
+use tessera_tests::unaware::{STEPS, Unaware};
 use tessera_tests::wait::until;
-
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/unaware.py");
-const STEPS: u64 = 400;
-
-/// A program that computes as far as it is let, and what it leaves behind.
-struct Program {
-    paced: Paced,
-    words: String,
-}
-
-impl Program {
-    fn new(pool: &Pool, words: &str) -> Result<Self> {
-        let program = Self { paced: Paced::new(pool.shared_folder("program")?), words: words.to_owned() };
-        program.limit(50)?;
-        Ok(program)
-    }
-
-    fn spec(&self, tflops: u64) -> JobSpec {
-        let line = format!("exec {PYTHON} {PROGRAM} {} {STEPS} {}", self.paced.folder().display(), self.words);
-        let mut spec = on(shell(&line), tflops, Span::Card);
-        let grace = Some(prost_types::Duration { seconds: 50, nanos: 0 });
-        let mode = CheckpointMode::Transparent.into();
-        spec.checkpoint = Some(CheckpointPolicy { mode, grace, ..CheckpointPolicy::default() });
-        spec
-    }
-
-    fn limit(&self, step: u64) -> Result<()> {
-        self.paced.limit(step)
-    }
-
-    /// Attempt and node of each time that it began.
-    fn runs(&self) -> Vec<String> {
-        self.paced.lines("runs")
-    }
-
-    async fn is_at(&self, step: u64) -> Result<()> {
-        self.paced.is_at(&step.to_string()).await
-    }
-
-    /// Lets it go on to this step and waits until it is there.
-    async fn goes_on_to(&self, step: u64) -> Result<()> {
-        self.limit(step)?;
-        self.is_at(step).await
-    }
-
-    /// What it comes to when nobody disturbs it.
-    fn undisturbed(&self) -> Result<String> {
-        let folder = tempfile::tempdir()?;
-        let words = self.words.split_whitespace();
-        let mut run = python(PROGRAM);
-        run.arg(folder.path()).arg(STEPS.to_string()).args(words).current_dir(folder.path());
-        comes_to(&mut run)
-    }
-
-    /// It ends well, and came to what it comes to undisturbed.
-    async fn comes_to_the_same(&self, client: &Client, job: u64) -> Result<Job> {
-        self.limit(STEPS)?;
-        let done = wait_for(client, job, JobState::Completed).await?;
-        assert_eq!(output(client, job, 0).await?, self.undisturbed()?);
-        Ok(done)
-    }
-}
 
 /// A pool of nodes that can dump programs.
 async fn pool(nodes: usize) -> Result<Pool> {
@@ -105,7 +42,7 @@ async fn leader_dies(pool: &mut Pool) -> Result<()> {
 async fn a_program_that_knows_nothing_goes_on_where_it_was() -> Result<()> {
     let mut pool = pool_that_dumps(Options { members: 3, lease: LEASE, ..options(2, "") }).await?;
     let client = pool.client();
-    let program = Program::new(&pool, "")?;
+    let program = Unaware::new(&pool, "")?;
     let job = submit(&client, JobSpec { priority: Some(10), ..program.spec(8) }).await?;
     program.is_at(50).await?;
     client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
@@ -168,7 +105,7 @@ async fn a_program_that_knows_nothing_goes_on_where_it_was() -> Result<()> {
 async fn a_tree_of_processes_goes_on_with_its_pipes_and_connections() -> Result<()> {
     let pool = pool(2).await?;
     let client = pool.client();
-    let program = Program::new(&pool, "tree")?;
+    let program = Unaware::new(&pool, "tree")?;
     let job = submit(&client, program.spec(8)).await?;
     program.is_at(50).await?;
     suspend(&client, job).await?;
@@ -192,7 +129,7 @@ async fn a_tree_of_processes_goes_on_with_its_pipes_and_connections() -> Result<
 async fn an_agent_that_is_killed_while_it_saves_loses_nothing() -> Result<()> {
     let mut pool = pool(1).await?;
     let client = pool.client();
-    let program = Program::new(&pool, "big 64")?;
+    let program = Unaware::new(&pool, "big 64")?;
     let job = submit(&client, program.spec(8)).await?;
     program.is_at(50).await?;
     client.suspend_job(SuspendJobRequest { job_id: job, ..Default::default() }).await?;
@@ -223,7 +160,7 @@ async fn a_program_that_cannot_be_dumped_begins_again_and_its_attempt_says_why()
     for (words, why) in
         [("stray".to_owned(), "has outlived its parent"), (format!("socket {}", path.display()), "unix")]
     {
-        let program = Program::new(&pool, &words)?;
+        let program = Unaware::new(&pool, &words)?;
         let job = submit(&client, program.spec(8)).await?;
         program.is_at(50).await?;
         let suspended = suspend(&client, job).await?;
@@ -235,7 +172,7 @@ async fn a_program_that_cannot_be_dumped_begins_again_and_its_attempt_says_why()
         resume(&client, job).await?;
         program.comes_to_the_same(&client, job).await?;
         assert_eq!(program.runs().len(), 2, "it began again");
-        std::fs::rename(program.paced.folder(), pool.folder().join(format!("over-{job}")))?;
+        std::fs::rename(program.folder(), pool.folder().join(format!("over-{job}")))?;
     }
     Ok(())
 }
@@ -245,7 +182,7 @@ async fn a_program_that_cannot_be_dumped_begins_again_and_its_attempt_says_why()
 async fn a_program_keeps_the_pipes_and_sockets_of_its_folder() -> Result<()> {
     let pool = pool(1).await?;
     let client = pool.client();
-    let program = Program::new(&pool, "names")?;
+    let program = Unaware::new(&pool, "names")?;
     let job = submit(&client, program.spec(8)).await?;
     program.is_at(50).await?;
     let suspended = suspend(&client, job).await?;
@@ -265,7 +202,7 @@ async fn what_stands_in_the_way_of_going_on_for_a_while_costs_nothing() -> Resul
     build("int some;", &library)?;
     let pool = pool(1).await?;
     let client = pool.client();
-    let program = Program::new(&pool, &format!("library {}", library.display()))?;
+    let program = Unaware::new(&pool, &format!("library {}", library.display()))?;
     let job = submit(&client, program.spec(8)).await?;
     program.is_at(50).await?;
     suspend(&client, job).await?;
@@ -314,7 +251,7 @@ async fn the_driver_of_its_cards_is_told_before_and_after() -> Result<()> {
     let environment = vec![("LD_LIBRARY_PATH", shown(folder.path())), ("NOTES", shown(&notes))];
     let pool = pool_that_dumps(Options { environment, ..options(1, "") }).await?;
     let client = pool.client();
-    let program = Program::new(&pool, &format!("library {}", library.display()))?;
+    let program = Unaware::new(&pool, &format!("library {}", library.display()))?;
     let job = submit(&client, program.spec(8)).await?;
     program.is_at(50).await?;
     suspend(&client, job).await?;
@@ -331,7 +268,7 @@ async fn the_driver_of_its_cards_is_told_before_and_after() -> Result<()> {
 async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_dump() -> Result<()> {
     let mut pool = pool_that_dumps(Options { members: 3, ..options(2, "") }).await?;
     let client = pool.client();
-    let program = Program::new(&pool, "tree log")?;
+    let program = Unaware::new(&pool, "tree log")?;
     let mut spec = program.spec(8);
     let every = Some(prost_types::Duration { seconds: 1, nanos: 0 });
     spec.checkpoint = spec.checkpoint.map(|policy| CheckpointPolicy { every, ..policy });
@@ -362,7 +299,7 @@ async fn a_lost_node_takes_no_more_than_was_computed_since_the_last_dump() -> Re
     let done = program.comes_to_the_same(&client, job).await?;
     assert_eq!(done.history.last().map(|last| last.from_attempt), Some(1));
     assert_eq!(program.runs().len(), 1, "it began once");
-    let log = std::fs::read_to_string(program.paced.folder().join("log"))?;
+    let log = std::fs::read_to_string(program.folder().join("log"))?;
     assert!((1..=STEPS).all(|step| log.lines().any(|line| line == step.to_string())), "no line is missing");
     Ok(())
 }
@@ -374,7 +311,7 @@ async fn a_job_waits_for_a_node_that_can_dump_it() -> Result<()> {
     let client = pool.client();
     let shown = pool.cli_ok(&["node", "show", &pool.nodes[0].name]).await?;
     assert!(shown.contains("tessera.criu") && shown.contains("/nowhere/criu"), "{shown}");
-    let program = Program::new(&pool, "")?;
+    let program = Unaware::new(&pool, "")?;
     let job = submit(&client, program.spec(8)).await?.to_string();
     let why = until("the job to say why it waits", async || {
         let said = pool.cli_ok(&["job", "why", &job]).await.ok()?;
