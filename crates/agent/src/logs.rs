@@ -241,8 +241,8 @@ mod tests {
     fn reader(offset: u64) -> (tempfile::TempDir, LogReader) {
         let data = tempfile::tempdir().expect("a temporary folder");
         let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
-        let folder = WorkerFolders::open(data.path()).expect("writable").of(worker);
-        folder.create().expect("new");
+        let folder = WorkerFolders::open(data.path()).and_then(|folders| folders.create(worker)).expect("new");
+        std::fs::remove_file(Output::Stdout.file(folder.path(), 0)).expect("its first part was rotated away");
         for (first, text) in [(20, "abcde"), (25, "fghij"), (30, "kl")] {
             std::fs::write(Output::Stdout.file(folder.path(), first), text).expect("writable");
         }

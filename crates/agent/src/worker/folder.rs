@@ -28,7 +28,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ use crate::boot::unix_millis;
 use crate::durable;
 use crate::supervisor::status::Status;
 
-const ORDER_FILE: &str = "order.pb";
+pub(super) const ORDER_FILE: &str = "order.pb";
 const SETTLED_FILE: &str = "settled.json";
 /// Where the program starts, below the worker's folder.
 pub const WORK_FOLDER: &str = "work";
@@ -154,6 +154,11 @@ impl WorkerFolders {
         Ok(removed)
     }
 
+    /// Where they are.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     fn all(&self) -> io::Result<Vec<(WorkerId, WorkerFolder)>> {
         let mut folders = Vec::new();
         for entry in fs::read_dir(&self.0)? {
@@ -233,15 +238,6 @@ impl WorkerFolder {
         text.parse().unwrap_or(0)
     }
 
-    /// Makes it. A worker is started at most once, so it must not be there.
-    ///
-    /// # Errors
-    /// When it is there already, or what the file system says.
-    pub fn create(&self) -> io::Result<()> {
-        fs::DirBuilder::new().mode(CLOSED).create(&self.0)?;
-        fs::DirBuilder::new().mode(CLOSED).create(self.work())
-    }
-
     /// Gives the worker what is its own, and lets it pass and read the file of its virtual card.
     ///
     /// # Errors
@@ -304,6 +300,8 @@ impl WorkerFolder {
     /// The order; `None` when there is none.
     pub(crate) fn order(&self) -> io::Result<Option<wire::WorkerOrder>> {
         match fs::read(self.file(ORDER_FILE)) {
+            // It was made ahead, and its host lost power before it was written.
+            Ok(bytes) if bytes.is_empty() => Ok(None),
             Ok(bytes) => wire::WorkerOrder::decode(bytes.as_slice()).map(Some).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

@@ -19,8 +19,7 @@ fn order() -> wire::WorkerOrder {
 }
 
 fn begun(folders: &WorkerFolders) -> WorkerFolder {
-    let folder = folders.of(WORKER);
-    folder.create().expect("new");
+    let folder = folders.create(WORKER).expect("new");
     folder.write_order(&order()).expect("writable");
     assert!(folder.essentials().iter().all(|path| path.exists()));
     folder
@@ -29,8 +28,8 @@ fn begun(folders: &WorkerFolders) -> WorkerFolder {
 #[test]
 fn a_folder_is_made_once_and_found_again() {
     let (_data, folders) = folders();
-    let folder = begun(&folders);
-    assert_eq!(folder.create().expect_err("there").kind(), io::ErrorKind::AlreadyExists);
+    begun(&folders);
+    assert_eq!(folders.create(WORKER).expect_err("there").kind(), io::ErrorKind::AlreadyExists);
     let found = folders.search().expect("readable");
     assert_eq!((found.len(), found[0].worker, found[0].damage.len()), (1, WORKER, 0));
     assert_eq!(found[0].order.as_ref().map(|order| order.job_id), Some(77));
@@ -40,8 +39,7 @@ fn a_folder_is_made_once_and_found_again() {
 #[test]
 fn what_cannot_be_read_is_still_a_worker() {
     let (_data, folders) = folders();
-    let folder = folders.of(WORKER);
-    folder.create().expect("new");
+    let folder = folders.create(WORKER).expect("new");
     let look = || {
         let mut found = folders.search().expect("readable");
         assert_eq!((found.len(), found[0].worker), (1, WORKER));

@@ -56,7 +56,7 @@ pub struct Launcher {
     pub bounds: Bounds,
     /// How supervisors are started.
     pub supervisor: SupervisorCommand,
-    /// The one that was started ahead.
+    /// What was made ahead.
     pub spare: Spare,
     /// Whom workers run as.
     pub accounts: Accounts,
@@ -236,10 +236,10 @@ impl Launcher {
 
     fn write(&self, launch: &LaunchOrder, folder: &WorkerFolder, began: u64) -> Result<(), LaunchError> {
         let order = &launch.order;
-        folder.create().map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => LaunchError::StartedBefore,
-            _ => LaunchError::Folder(error),
-        })?;
+        if folder.path().symlink_metadata().is_ok() {
+            return Err(LaunchError::StartedBefore);
+        }
+        let made = self.spare.folder(&self.folders).map_err(LaunchError::Folder)?;
         let account = self.accounts.take(launch.worker, order.job_id, &order.submitter)?;
         let held = self.held(launch);
         let attach = self.devices().prepare(&held)?;
@@ -247,27 +247,28 @@ impl Launcher {
         let is_dumped = image.is_some();
         let plan = self.plan(launch, folder, attach, account.clone(), began, image)?;
         let write = || -> io::Result<()> {
-            folder.write_order(order)?;
-            slices_file::store(&held, folder)?;
-            self.store_card(launch, folder)?;
+            let into = made.folder();
+            into.write_order(order)?;
+            slices_file::store(&held, &into)?;
             let script = order.spec.as_ref().map_or("", |spec| spec.script.as_str());
             if !script.is_empty() {
-                let path = folder.work().join(SCRIPT_FILE);
+                let path = into.work().join(SCRIPT_FILE);
                 fs::write(&path, script)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
             }
-            if let Some(written) = written_by(order, folder)
+            if let Some(written) = written_by(order, &into)
                 && !goes_on_from_written(order)
             {
                 make_own(&written, account.as_ref())?;
             }
             if is_dumped {
-                folder.make_image_folder()?;
+                into.make_image_folder()?;
             }
-            if let Some(account) = &account {
-                folder.open_to(account)?;
-            }
-            fs::write(folder.file(LAUNCH_FILE), serde_json::to_vec(&plan)?)
+            fs::write(into.file(LAUNCH_FILE), serde_json::to_vec(&plan)?)?;
+            made.give_to(folder)?;
+            // Only now: addresses that come meanwhile are written by whoever brings them once the folder has its name.
+            self.store_card(launch, folder)?;
+            account.as_ref().map_or(Ok(()), |account| folder.open_to(account))
         };
         write().map_err(LaunchError::Folder)
     }
@@ -368,11 +369,11 @@ impl Launcher {
         started.map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
     }
 
-    /// Has a supervisor wait for the next worker.
+    /// Has a supervisor and a folder wait for the next worker.
     pub async fn make_spare(&self) {
         let own = self.clone();
         // A panic there has been printed; the next launch takes longer.
-        let _ = tokio::task::spawn_blocking(move || own.spare.make(&own.supervisor)).await;
+        let _ = tokio::task::spawn_blocking(move || own.spare.make(&own.supervisor, &own.folders)).await;
     }
 }
 

@@ -2,6 +2,7 @@
 //! when their supervisor is gone.
 
 mod account;
+mod blank;
 mod environment;
 pub mod folder;
 mod going_on;

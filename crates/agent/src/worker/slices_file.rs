@@ -9,7 +9,8 @@ use tessera_ledger::{Mebibytes, Owner};
 
 use super::folder::WorkerFolder;
 
-const FILE: &str = "grant.json";
+/// Its name.
+pub(super) const FILE: &str = "grant.json";
 
 #[derive(Serialize, Deserialize)]
 struct Entry {

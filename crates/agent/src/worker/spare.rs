@@ -1,26 +1,34 @@
-//! A supervisor that is there before a worker is: it has been started and waits to be told for whom.
+//! What is there before a worker is: a supervisor that has been started and waits to be told for whom, and a folder.
 //!
-//! Loading this program takes longer than all the rest of a launch. So one process of it waits ahead; when it is used,
-//! the next is started, while the worker that took it runs. It ends when the agent does.
+//! Loading this program and making files take longer than all the rest of a launch. So one process of it waits ahead,
+//! and one folder; when they are used, the next are made, while the worker that took them runs. Both go when the agent
+//! does.
 
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::process::Command;
 
-use super::folder::WorkerFolder;
+use super::blank::BlankFolder;
+use super::folder::{WorkerFolder, WorkerFolders};
 use super::launch::Prepared;
 use crate::config::SupervisorCommand;
 use crate::supervisor::LOG_FILE;
 use crate::supervisor::message::encode;
 
-/// The supervisor that waits, if one does. Clones speak of the same.
+/// The supervisor and the folder that wait, if they do. Clones speak of the same.
 #[derive(Clone, Debug, Default)]
-pub struct Spare(Arc<Mutex<Option<Prepared>>>);
+pub struct Spare(Arc<Mutex<Waiting>>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    supervisor: Option<Prepared>,
+    folder: Option<BlankFolder>,
+}
 
 impl Spare {
     /// A supervisor for the worker in `folder`: the one that waits, or else a new one.
@@ -28,7 +36,7 @@ impl Spare {
     /// # Errors
     /// None waits, and none can be started.
     pub fn take(&self, command: &SupervisorCommand, folder: &WorkerFolder) -> io::Result<Prepared> {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = self.lock().supervisor.take();
         if let Some(mut waiting) = waiting {
             // Somebody may have killed it: then a new one is started, as if none had waited.
             match tell(&mut waiting, folder) {
@@ -40,13 +48,31 @@ impl Spare {
         start(command, Some(folder), Stdio::from(log))
     }
 
-    /// Has a supervisor wait for the next worker, unless one does. Without one a launch takes longer, and nothing else.
-    pub fn make(&self, command: &SupervisorCommand) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.is_none() {
+    /// A folder for a worker: the one that waits, or else a new one.
+    ///
+    /// # Errors
+    /// None waits, and none can be made.
+    pub fn folder(&self, folders: &WorkerFolders) -> io::Result<BlankFolder> {
+        let waiting = self.lock().folder.take();
+        waiting.map_or_else(|| BlankFolder::make(folders), Ok)
+    }
+
+    /// Has a supervisor and a folder wait for the next worker, unless they do. Without them a launch takes longer, and
+    /// nothing else.
+    pub fn make(&self, command: &SupervisorCommand, folders: &WorkerFolders) {
+        let mut waiting = self.lock();
+        if waiting.supervisor.is_none() {
             let started = start(command, None, Stdio::inherit());
-            *waiting = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
+            waiting.supervisor = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
         }
+        if waiting.folder.is_none() {
+            let made = BlankFolder::make(folders);
+            waiting.folder = made.inspect_err(|error| tracing::debug!(%error, "no folder waits")).ok();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,7 +108,6 @@ mod tests {
     use std::io::Read;
     use std::path::Path;
 
-    use super::super::folder::WorkerFolders;
     use super::super::id::WorkerId;
     use super::*;
     use tessera_ledger::{AllocationId, Epoch, Rank};
@@ -94,11 +119,11 @@ mod tests {
         SupervisorCommand { program: "/bin/sh".into(), arguments }
     }
 
-    fn folder_in(data: &Path) -> WorkerFolder {
+    fn folder_in(data: &Path) -> (WorkerFolders, WorkerFolder) {
         let worker = WorkerId { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
-        let folder = WorkerFolders::open(data).expect("writable").of(worker);
-        folder.create().expect("writable");
-        folder
+        let folders = WorkerFolders::open(data).expect("writable");
+        let folder = folders.create(worker).expect("writable");
+        (folders, folder)
     }
 
     fn said(prepared: Prepared) -> String {
@@ -113,10 +138,10 @@ mod tests {
     #[tokio::test]
     async fn one_that_waits_is_told_its_folder_and_a_new_one_is_started_for_it() {
         let data = tempfile::tempdir().expect("a folder");
-        let folder = folder_in(data.path());
+        let (folders, folder) = folder_in(data.path());
         let path = folder.path().display().to_string();
         let (spare, command) = (Spare::default(), parrot());
-        spare.make(&command);
+        spare.make(&command, &folders);
         let waiting = spare.take(&command, &folder).expect("it waits");
         assert!(said(waiting).ends_with(&format!("\"{path}\"")), "it was told");
         let started = spare.take(&command, &folder).expect("it starts");
@@ -126,12 +151,12 @@ mod tests {
     #[tokio::test]
     async fn one_that_was_killed_while_it_waited_costs_nothing() {
         let data = tempfile::tempdir().expect("a folder");
-        let folder = folder_in(data.path());
+        let (folders, folder) = folder_in(data.path());
         let (spare, command) = (Spare::default(), parrot());
-        spare.make(&command);
-        let mut waiting = spare.0.lock().expect("nobody panicked").take().expect("it waits");
+        spare.make(&command, &folders);
+        let mut waiting = spare.lock().supervisor.take().expect("it waits");
         waiting.child.kill().await.expect("it can be killed");
-        *spare.0.lock().expect("nobody panicked") = Some(waiting);
+        spare.lock().supervisor = Some(waiting);
         let started = spare.take(&command, &folder).expect("it starts");
         assert!(said(started).starts_with("started for "));
     }

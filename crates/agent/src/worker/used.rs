@@ -163,7 +163,7 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
         fs::write(&inventory, NODE).expect("writable");
         let devices = NodeDevices::declared(&inventory, &HostRoot::new("n", data.path())).expect("declared");
         let folders = WorkerFolders::open(data.path()).expect("writable");
-        folders.of(WORKER).create().expect("writable");
+        folders.create(WORKER).expect("writable");
         let group = data.path().join("group");
         fs::create_dir(&group).expect("writable");
         let group = GroupRecord { tracking: Some((group, Version::V2)), ..GroupRecord::default() };

@@ -25,6 +25,8 @@ pub fn store(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> io
     let path = folder.file(VCARD_FILE);
     let mut file = VirtualCardFile::new(order, node);
     let before = match fs::read(&path) {
+        // It was made ahead.
+        Ok(bytes) if bytes.is_empty() => None,
         Ok(bytes) => Some(bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
