@@ -5,21 +5,31 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use nix::unistd::{dup2_stderr, setsid};
+use nix::unistd::dup2_stderr;
+use serde::de::DeserializeOwned;
 
 use super::LOG_FILE;
+use super::early::{Ahead, Early};
 use super::message::Inbox;
 
-/// Waits for the folder, and leads what goes wrong into its log. `None` when the agent ended before it had a worker.
-pub fn folder() -> io::Result<Option<PathBuf>> {
-    // What is meant for the agent's terminal must not end it.
-    let _ = setsid();
+/// Makes what any worker needs, waits for the folder of one, and leads what goes wrong into its log. `None` when the
+/// agent ended before it had a worker.
+pub(super) fn folder() -> io::Result<Option<(PathBuf, Early)>> {
     // Without a buffer: what the agent says next is read by others.
     let mut agent = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let Some(ahead) = said::<Ahead>(&mut agent)? else { return Ok(None) };
+    let early = Early::make(&ahead).map_err(io::Error::other)?;
+    let Some(folder) = said::<PathBuf>(&mut agent)? else { return Ok(None) };
+    dup2_stderr(OpenOptions::new().create(true).append(true).open(folder.join(LOG_FILE))?)?;
+    Ok(Some((folder, early)))
+}
+
+/// What the agent says next; `None` when it has gone.
+fn said<M: DeserializeOwned>(agent: &mut File) -> io::Result<Option<M>> {
     let mut inbox = Inbox::default();
-    let folder = loop {
-        if let Some(folder) = inbox.take::<PathBuf>().map_err(io::Error::other)? {
-            break folder;
+    loop {
+        if let Some(said) = inbox.take::<M>().map_err(io::Error::other)? {
+            return Ok(Some(said));
         }
         let mut byte = [0];
         match agent.read(&mut byte) {
@@ -29,7 +39,5 @@ pub fn folder() -> io::Result<Option<PathBuf>> {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
             Err(error) => return Err(error),
         }
-    };
-    dup2_stderr(OpenOptions::new().create(true).append(true).open(folder.join(LOG_FILE))?)?;
-    Ok(Some(folder))
+    }
 }

@@ -20,6 +20,7 @@ mod called;
 mod child;
 mod connections;
 mod containment;
+pub mod early;
 pub mod image;
 mod keeper;
 pub mod machine;
@@ -46,26 +47,26 @@ pub const LOG_FILE: &str = "supervisor.log";
 /// Where agents connect to the supervisor.
 pub const SOCKET_FILE: &str = "supervisor.sock";
 
-/// Runs the supervisor of the worker in `folder` until the worker is over. Without a folder it waits on its standard
-/// input to be told one, in a frame ([`message::encode`]), and ends when that is closed first. The process must not
-/// have started any thread: call it before any runtime is made.
+/// Runs the supervisor of the worker in `folder` until the worker is over. Without a folder it is told on its standard
+/// input, in frames ([`message::encode`]), first what is the same for all workers ([`early::Ahead`]) and then a folder,
+/// and ends when that is closed first. The process must not have started any thread: call it before any runtime is made.
 ///
 /// What goes wrong is said on standard error, which leads into [`LOG_FILE`].
 #[must_use]
 pub fn main(folder: Option<&Path>) -> ExitCode {
     let called = match folder {
-        Some(folder) => Ok(Some(folder.to_owned())),
-        None => called::folder(),
+        Some(folder) => Ok(Some((folder.to_owned(), None))),
+        None => called::folder().map(|called| called.map(|(folder, early)| (folder, Some(early)))),
     };
-    let folder = match called {
-        Ok(Some(folder)) => folder,
+    let (folder, early) = match called {
+        Ok(Some(called)) => called,
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("a supervisor that waited for its worker ended: {error}");
             return ExitCode::FAILURE;
         }
     };
-    match shell::supervise(&folder) {
+    match shell::supervise(&folder, early) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("the supervisor in {} ended: {error}", folder.display());

@@ -9,27 +9,26 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::unistd::{dup2_stdin, setsid, syncfs};
+use nix::unistd::{dup2_stdin, syncfs};
 
 use super::connections::Connections;
 use super::containment::Containment;
+use super::early::{Ahead, Early};
 use super::image::{Ended, Imaging, Snapshot};
 use super::keeper::Keeper;
 use super::machine::{Effect, Event, Machine, Now, Rules};
 use super::message::{Launch, Notice, Request};
 use super::output::Pump;
-use super::pid_namespace::PidNamespace;
 use super::program::NoStart;
 use super::ready::{Beginning, Ready};
 use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, LOCK_FILE, SOCKET_FILE};
-use crate::boot::{BootTime, boot_id, unix_millis};
-use crate::cgroup::{Hierarchies, WorkerGroup, leave_service_groups};
+use crate::boot::{BootTime, unix_millis};
+use crate::cgroup::WorkerGroup;
 use crate::device::Word;
 use crate::process::{ProcessId, reap};
 use crate::worker::WORK_FOLDER;
@@ -50,14 +49,12 @@ pub enum SuperviseError {
     Taken,
 }
 
-fn step<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> SuperviseError {
+pub(super) fn step<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> SuperviseError {
     move |error| SuperviseError::Step { step, source: error.into() }
 }
 
-/// Supervises the worker in `folder` to its end.
-pub fn supervise(folder: &Path) -> Result<(), SuperviseError> {
-    // The agent's session and terminal are left behind; a process that already leads a session has none to leave.
-    let _ = setsid();
+/// Supervises the worker in `folder` to its end. `early`: what was made before there was a worker.
+pub(super) fn supervise(folder: &Path, early: Option<Early>) -> Result<(), SuperviseError> {
     std::env::set_current_dir(folder).map_err(step("enter the folder"))?;
     let _lock = lock()?;
     if Status::load(Path::new(".")).map_err(step("read the status"))?.is_some_and(|status| status.is_final()) {
@@ -65,7 +62,9 @@ pub fn supervise(folder: &Path) -> Result<(), SuperviseError> {
     }
     let launch = fs::read(LAUNCH_FILE).map_err(step("read launch.json"))?;
     let launch: Launch = serde_json::from_slice(&launch).map_err(step("understand launch.json"))?;
-    let mut shell = Shell::prepare(&launch)?;
+    let ahead = || Ahead { contained: launch.contained, cgroup_root: launch.cgroup_root.clone() };
+    let early = early.map_or_else(|| Early::make(&ahead()), Ok)?;
+    let mut shell = Shell::prepare(&launch, early)?;
     while !shell.finished {
         shell.turn()?;
     }
@@ -96,24 +95,18 @@ struct Shell {
 }
 
 impl Shell {
-    fn prepare(launch: &Launch) -> Result<Self, SuperviseError> {
-        let signals = take_signals()?;
-        prctl::set_child_subreaper(true).map_err(step("become the subreaper"))?;
+    fn prepare(launch: &Launch, mut early: Early) -> Result<Self, SuperviseError> {
         let starter = take_stdin()?;
-        let hierarchies = Hierarchies::detect(Path::new("/")).map_err(step("find control groups"))?;
-        if let Err(error) = leave_service_groups(&hierarchies, &launch.cgroup_root) {
-            eprintln!("cannot leave the agent's control group, so stopping the service stops this worker: {error}");
-        }
-        let group = WorkerGroup::create(&hierarchies, &launch.cgroup, launch.limits);
+        let group = WorkerGroup::create(&early.hierarchies, &launch.cgroup, launch.limits);
         let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
-        let mut status =
-            Status::new(launch.worker, launch.job, launch.fence, boot_id().map_err(step("read the boot id"))?);
+        let namespace = early.namespace();
+        let Early { signals, boot_id, .. } = early;
+        let mut status = Status::new(launch.worker, launch.job, launch.fence, boot_id);
         status.supervisor = ProcessId::of(own);
         status.group = group.record().clone();
         status.lease = launch.lease;
         status.ordered_unix_ms = launch.ordered_unix_ms;
-        let namespace = if launch.contained { PidNamespace::create().map(Some) } else { Ok(None) };
-        status.init = namespace.as_ref().ok().and_then(Option::as_ref).map(PidNamespace::init);
+        status.init = namespace.as_ref().ok().and_then(Option::as_ref).map(|namespace| namespace.init());
         let containment = Containment::new(group, status.init, own);
         let connections = Connections::open(Path::new(SOCKET_FILE), starter, containment.clone());
         let connections = connections.map_err(step("open the socket"))?;
@@ -403,15 +396,6 @@ fn keep_image(status: &mut Status) {
 
 fn now() -> Now {
     Now { boot: BootTime::now(), unix_ms: unix_millis() }
-}
-
-fn take_signals() -> Result<SignalFd, SuperviseError> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    set.thread_block().map_err(step("block signals"))?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(step("watch signals"))
 }
 
 /// Moves the agent's socket away from standard input, which becomes `/dev/null`.

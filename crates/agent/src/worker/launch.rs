@@ -14,16 +14,17 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::v1 as wire;
-use tessera_devices::{Attach, DeviceError, GrantedSlice, HostLimits, NodeDevices, Share, WorkerSlices};
+use tessera_devices::{Attach, GrantedSlice, HostLimits, NodeDevices, Share, WorkerSlices};
 use tessera_ledger::wire::{enum_from_wire, host_from_wire};
 use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Precision};
 use tokio::process::Child;
 
-use super::account::{Account, AccountError, Accounts};
+use super::account::{Account, Accounts};
 use super::environment::{self, is_elastic};
 use super::folder::{WorkerFolder, WorkerFolders};
 use super::going_on::goes_on_from_written;
 use super::id::WorkerId;
+pub use super::launch_error::LaunchError;
 use super::program::{self, Means, Program, SCRIPT_FILE};
 use super::slices_file;
 use super::spare::Spare;
@@ -33,13 +34,13 @@ use crate::cgroup::Limits;
 use crate::checkpoints::Shelf;
 use crate::config::{Limits as Bounds, SupervisorCommand};
 use crate::criu::Criu;
+use crate::device::runs_program;
 use crate::device::served::Served;
-use crate::device::{MOST_SLICES, runs_program};
 use crate::node::{LaunchOrder, policy_of};
 use crate::supervisor::LAUNCH_FILE;
+use crate::supervisor::early::Ahead;
 use crate::supervisor::image::{ImagePlan, PLACE};
 use crate::supervisor::message::Launch;
-use crate::supervisor::status::Cause;
 
 /// What every launch on a node needs.
 #[derive(Clone)]
@@ -85,76 +86,6 @@ pub struct Prepared {
     pub child: Child,
     /// This agent's end of its first socket.
     pub stream: UnixStream,
-}
-
-/// A worker could not be prepared.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// There is neither a command nor a script.
-    #[error("the job has neither a command nor a script")]
-    NothingToRun,
-    /// The job wants a device, and there is none.
-    #[error("this node serves no devices: `[device]` is missing from its agent's configuration, or did not work")]
-    NoDevice,
-    /// The job is to be dumped or goes on from an image of its processes, and nothing here does that.
-    #[error(
-        "the job is saved by images of its processes, and CRIU cannot be used here: see the node's labels, and start its \
-         agent anew when CRIU was changed"
-    )]
-    NoCriu,
-    /// A device has too many slices.
-    #[error(
-        "its virtual card has {0} slices, and a device has {MOST_SLICES} at most: ask for less, or for larger cards (`models`)"
-    )]
-    TooManySlices(usize),
-    /// The socket of the slice server would lie too deep.
-    #[error("{} has too long a name, and no socket can lie there; give the agent a shorter data folder", .0.display())]
-    LongPath(PathBuf),
-    /// The program of a device cannot be wrapped.
-    #[error("the plan of the worker's device cannot be written: {0}")]
-    Plan(#[from] serde_json::Error),
-    /// The cards cannot be handed out.
-    #[error(transparent)]
-    Devices(#[from] DeviceError),
-    /// The same worker was here before.
-    #[error("the worker was started here before; it is never started twice")]
-    StartedBefore,
-    /// There is no identity for it.
-    #[error(transparent)]
-    Account(#[from] AccountError),
-    /// A file cannot be written.
-    #[error("the worker's folder cannot be prepared: {0}")]
-    Folder(#[source] io::Error),
-    /// The supervisor cannot be started.
-    #[error("the supervisor `{}` cannot be started: {source}", program.display())]
-    Supervisor {
-        /// The program.
-        program: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl LaunchError {
-    /// Whose fault it is: the job's own, or something that this node cannot give to any job.
-    #[must_use]
-    pub const fn cause(&self) -> Cause {
-        match self {
-            Self::NothingToRun
-            | Self::TooManySlices(_)
-            | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
-            Self::NoDevice
-            | Self::NoCriu
-            | Self::LongPath(_)
-            | Self::Plan(_)
-            | Self::Devices(_)
-            | Self::StartedBefore
-            | Self::Account(_)
-            | Self::Folder(_)
-            | Self::Supervisor { .. } => Cause::NodeFault,
-        }
-    }
 }
 
 impl Launcher {
@@ -369,11 +300,16 @@ impl Launcher {
         started.map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
     }
 
+    /// What is the same for all workers.
+    fn ahead(&self) -> Ahead {
+        Ahead { contained: self.contained, cgroup_root: self.cgroup_root.clone() }
+    }
+
     /// Has a supervisor and a folder wait for the next worker.
     pub async fn make_spare(&self) {
         let own = self.clone();
         // A panic there has been printed; the next launch takes longer.
-        let _ = tokio::task::spawn_blocking(move || own.spare.make(&own.supervisor, &own.folders)).await;
+        let _ = tokio::task::spawn_blocking(move || own.spare.make(&own.supervisor, &own.ahead(), &own.folders)).await;
     }
 }
 

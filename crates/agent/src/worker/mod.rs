@@ -9,6 +9,7 @@ mod going_on;
 mod id;
 mod image;
 pub mod launch;
+mod launch_error;
 pub mod link;
 mod program;
 mod slices_file;

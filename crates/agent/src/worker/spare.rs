@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
 use tokio::process::Command;
 
 use super::blank::BlankFolder;
@@ -18,6 +19,7 @@ use super::folder::{WorkerFolder, WorkerFolders};
 use super::launch::Prepared;
 use crate::config::SupervisorCommand;
 use crate::supervisor::LOG_FILE;
+use crate::supervisor::early::Ahead;
 use crate::supervisor::message::encode;
 
 /// The supervisor and the folder that wait, if they do. Clones speak of the same.
@@ -59,10 +61,13 @@ impl Spare {
 
     /// Has a supervisor and a folder wait for the next worker, unless they do. Without them a launch takes longer, and
     /// nothing else.
-    pub fn make(&self, command: &SupervisorCommand, folders: &WorkerFolders) {
+    pub fn make(&self, command: &SupervisorCommand, ahead: &Ahead, folders: &WorkerFolders) {
         let mut waiting = self.lock();
         if waiting.supervisor.is_none() {
-            let started = start(command, None, Stdio::inherit());
+            let started = start(command, None, Stdio::inherit()).and_then(|mut started| {
+                say(&mut started, ahead)?;
+                Ok(started)
+            });
             waiting.supervisor = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
         }
         if waiting.folder.is_none() {
@@ -84,8 +89,12 @@ fn tell(waiting: &mut Prepared, folder: &WorkerFolder) -> io::Result<()> {
     if let Some(status) = waiting.child.try_wait()? {
         return Err(io::Error::other(format!("it ended: {status}")));
     }
-    let word = encode(&folder.path()).map_err(io::Error::other)?;
-    waiting.stream.write_all(&word)
+    say(waiting, &folder.path())
+}
+
+fn say(waiting: &mut Prepared, word: &impl Serialize) -> io::Result<()> {
+    let frame = encode(word).map_err(io::Error::other)?;
+    waiting.stream.write_all(&frame)
 }
 
 /// Starts a supervisor, for a folder or to be told which.
@@ -111,6 +120,8 @@ mod tests {
     use super::super::id::WorkerId;
     use super::*;
     use tessera_ledger::{AllocationId, Epoch, Rank};
+
+    const AHEAD: Ahead = Ahead { contained: false, cgroup_root: String::new() };
 
     /// A program that says whom it was started for, and else repeats what it is told.
     fn parrot() -> SupervisorCommand {
@@ -141,7 +152,7 @@ mod tests {
         let (folders, folder) = folder_in(data.path());
         let path = folder.path().display().to_string();
         let (spare, command) = (Spare::default(), parrot());
-        spare.make(&command, &folders);
+        spare.make(&command, &AHEAD, &folders);
         let waiting = spare.take(&command, &folder).expect("it waits");
         assert!(said(waiting).ends_with(&format!("\"{path}\"")), "it was told");
         let started = spare.take(&command, &folder).expect("it starts");
@@ -153,7 +164,7 @@ mod tests {
         let data = tempfile::tempdir().expect("a folder");
         let (folders, folder) = folder_in(data.path());
         let (spare, command) = (Spare::default(), parrot());
-        spare.make(&command, &folders);
+        spare.make(&command, &AHEAD, &folders);
         let mut waiting = spare.lock().supervisor.take().expect("it waits");
         waiting.child.kill().await.expect("it can be killed");
         spare.lock().supervisor = Some(waiting);

@@ -1,6 +1,7 @@
 //! Agents and supervisors on real processes, with the test in the place of the leader or of the agent.
 
 mod agent;
+mod ahead;
 mod damage;
 mod hostile;
 mod leader;

@@ -1,5 +1,6 @@
 //! Agents that are killed or stopped while their workers run.
 
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tessera_agent::supervisor::output::Stream;
 use tessera_agent::worker::WorkerId;
 
 /// An agent in a process of its own.
-struct AgentProcess {
+pub struct AgentProcess {
     child: Child,
     data: tempfile::TempDir,
     node: String,
@@ -23,7 +24,7 @@ struct AgentProcess {
 }
 
 impl AgentProcess {
-    fn start(leader: &Leader) -> Self {
+    pub fn start(leader: &Leader) -> Self {
         let data = tempfile::tempdir().expect("a temporary folder");
         let name = data.path().file_name().expect("a name").to_string_lossy();
         let node = format!("node{}", name.trim_start_matches('.').replace('_', "-"));
@@ -31,11 +32,19 @@ impl AgentProcess {
         Self { child, data, node, member: leader.address() }
     }
 
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")), signal).expect("it is there");
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
     }
 
-    fn kill_and_start_again(&mut self) {
+    pub fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).expect("it is there");
+    }
+
+    pub fn kill_and_start_again(&mut self) {
         self.child.kill().expect("alive");
         self.child.wait().expect("a child");
         self.child = spawn(&self.node, self.data.path(), &self.member);
@@ -59,7 +68,7 @@ impl Drop for AgentProcess {
     }
 }
 
-fn spawn(node: &str, data: &std::path::Path, member: &str) -> Child {
+fn spawn(node: &str, data: &Path, member: &str) -> Child {
     let mut command = Command::new(example("agent"));
     command.args([node, &data.display().to_string(), member]).arg(supervisor_program());
     command.spawn().expect("the example `agent` is built together with the tests")

@@ -1,0 +1,77 @@
+//! What a supervisor needs for any worker, and can make before it knows for which.
+
+use std::io;
+use std::path::Path;
+
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::setsid;
+use serde::{Deserialize, Serialize};
+
+use super::pid_namespace::PidNamespace;
+use super::shell::{SuperviseError, step};
+use crate::boot::boot_id;
+use crate::cgroup::{Hierarchies, leave_service_groups};
+
+/// What is the same for all workers of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ahead {
+    /// Whether workers run in PID namespaces.
+    pub contained: bool,
+    /// Control group under which workers run.
+    pub cgroup_root: String,
+}
+
+/// What there is before the worker is known.
+pub(super) struct Early {
+    pub signals: SignalFd,
+    pub hierarchies: Hierarchies,
+    pub boot_id: String,
+    contained: bool,
+    /// `None`: there is none, or it could not be made then.
+    namespace: Option<PidNamespace>,
+}
+
+impl Early {
+    /// Makes it. The process becomes the one that all processes of its worker are left to, and is no part of what a
+    /// service manager ends together with the agent.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn make(ahead: &Ahead) -> Result<Self, SuperviseError> {
+        // The agent's session and terminal are left behind; a process that already leads a session has none to leave.
+        let _ = setsid();
+        let signals = take_signals()?;
+        prctl::set_child_subreaper(true).map_err(step("become the subreaper"))?;
+        let hierarchies = Hierarchies::detect(Path::new("/")).map_err(step("find control groups"))?;
+        if let Err(error) = leave_service_groups(&hierarchies, &ahead.cgroup_root) {
+            eprintln!("cannot leave the agent's control group, so stopping the service stops this worker: {error}");
+        }
+        let boot_id = boot_id().map_err(step("read the boot id"))?;
+        let namespace = if ahead.contained { PidNamespace::create().ok() } else { None };
+        Ok(Self { signals, hierarchies, boot_id, contained: ahead.contained, namespace })
+    }
+
+    /// The PID namespace of the worker; `None`: it has none. One whose init has been ended while it waited is no use any
+    /// more, and another is made.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn namespace(&mut self) -> io::Result<Option<PidNamespace>> {
+        let waited = self.namespace.take().filter(|waited| waited.init().is_alive());
+        match (self.contained, waited) {
+            (true, None) => PidNamespace::create().map(Some),
+            (_, waited) => Ok(waited),
+        }
+    }
+}
+
+fn take_signals() -> Result<SignalFd, SuperviseError> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block().map_err(step("block signals"))?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(step("watch signals"))
+}
