@@ -11,6 +11,7 @@ use tessera_chaos::bench::{
 };
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
+use tessera_chaos::witness::unix_nanos;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
@@ -78,9 +79,11 @@ enum Bench {
 }
 
 fn main() -> Result<()> {
+    // Before the commands of all benchmarks are made, which takes a worker a millisecond.
+    let began = unix_nanos();
     let bench = Cli::parse().bench;
     if let Bench::Worker { stand, stay } = bench {
-        return start::worker(&stand, stay);
+        return start::worker(&stand, stay, began);
     }
     if let Bench::Saver { stand, bytes, saves } = bench {
         return saver::worker(&stand, bytes, saves);

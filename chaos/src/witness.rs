@@ -26,12 +26,12 @@ pub struct Testimony {
 }
 
 impl Testimony {
-    /// Of this process, now.
+    /// Of this process, which came to run at `unix_nanos` since 1970. What it does before it asks for the time is taken
+    /// for time that its start took: so that comes first of all.
     ///
     /// # Errors
     /// `/proc` cannot be read.
-    pub fn now() -> Result<Self> {
-        let unix_nanos = unix_nanos();
+    pub fn of(unix_nanos: u64) -> Result<Self> {
         let pid = std::process::id();
         let start_ticks = start_ticks(pid).context("/proc does not know this process")?;
         Ok(Self { pid, start_ticks, unix_nanos })
@@ -140,7 +140,7 @@ mod tests {
         let stand = Stand::new(folder.path().join("stand")).expect("made");
         assert!(stand.only_start(1, 0).is_err(), "it has not started");
 
-        let own = Testimony::now().expect("runs");
+        let own = Testimony::of(unix_nanos()).expect("runs");
         own.append_to(&Stand::file(stand.folder(), 1, 0)).expect("written");
         assert_eq!(stand.only_start(1, 0).expect("once"), own);
         assert!(stand.undisturbed(1, 0, &own).expect("readable"));
@@ -154,7 +154,7 @@ mod tests {
     fn another_process_under_the_same_pid_is_another_worker() {
         let folder = tempfile::tempdir().expect("a folder");
         let stand = Stand::new(folder.path().to_owned()).expect("made");
-        let own = Testimony::now().expect("runs");
+        let own = Testimony::of(unix_nanos()).expect("runs");
         let former = Testimony { start_ticks: own.start_ticks + 1, ..own };
         former.append_to(&Stand::file(stand.folder(), 2, 1)).expect("written");
         assert!(!stand.undisturbed(2, 1, &former).expect("readable"));

@@ -75,7 +75,7 @@ fn saving(stand: &Path, job: u64, bytes: u64, changes: u64) -> Result<()> {
     } else if changes < bytes {
         write_noise(&base, bytes - changes)?;
     }
-    Testimony::now()?.append_to(&Stand::file(stand, job, 0))?;
+    Testimony::of(unix_nanos())?.append_to(&Stand::file(stand, job, 0))?;
     let state = Arc::new(Mutex::new(state));
     let (control, asked) = (PathBuf::from(variable("TESSERA_CONTROL")?), Arc::clone(&state));
     std::thread::spawn(move || saves_when_asked(&control, &asked, changes));
@@ -91,7 +91,7 @@ fn unaware(stand: &Path, job: u64, bytes: u64) -> Result<()> {
     let state: Vec<u64> = Noise::new().take(usize::try_from(bytes / 8)?).collect();
     let sum = |state: &[u64]| state.iter().fold(0_u64, |sum, number| sum.wrapping_add(*number));
     let before = sum(&state);
-    Testimony::now()?.append_to(&Stand::file(stand, job, 0))?;
+    Testimony::of(unix_nanos())?.append_to(&Stand::file(stand, job, 0))?;
     let (interrupted, gone_on) = mpsc::channel();
     let told = gaps(stand, job);
     let watching = std::thread::spawn(move || watch(&told, &interrupted));

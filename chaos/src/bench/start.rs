@@ -16,7 +16,7 @@ use crate::options::Common;
 use crate::poll;
 use crate::report::cells;
 use crate::tessera::{Cards, Job, Pool, Submitter};
-use crate::witness::{Stand, between, unix_nanos};
+use crate::witness::{Stand, Testimony, between, unix_nanos};
 
 /// How long the last jobs may take to be over.
 const OVER: Duration = Duration::from_secs(60);
@@ -154,12 +154,12 @@ fn summarize(all: &[Times], options: &Options) -> Result<Summary> {
     })
 }
 
-/// What a worker does: it says that it runs, and stays or not.
+/// What a worker does: it says that it runs, since `began` in nanoseconds since 1970, and stays or not.
 ///
 /// # Errors
 /// It has no job, or the stand cannot be written.
-pub fn worker(stand: &Path, stay: bool) -> Result<()> {
-    let said = crate::witness::Testimony::now()?;
+pub fn worker(stand: &Path, stay: bool, began: u64) -> Result<()> {
+    let said = Testimony::of(began)?;
     let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set: not run as a worker"));
     let job = variable("TESSERA_JOB_ID")?.parse().context("TESSERA_JOB_ID is no number")?;
     let rank = variable("RANK")?.parse().context("RANK is no number")?;
