@@ -211,8 +211,8 @@ fn a_gang_is_over_when_each_of_its_programs_has_ended() {
 #[test]
 fn the_exit_code_of_a_gang_is_that_of_the_program_that_failed() {
     let (mut pool, job) = gang(&[0, 1]);
+    report(&mut pool, job, 0, exited(0));
     report(&mut pool, job, 2, exited(5));
-    report(&mut pool, job, 0, stopped(StopCause::Ordered, Some(0)));
     for served in [1, 3] {
         report(&mut pool, job, served, stopped(StopCause::Ordered, None));
     }

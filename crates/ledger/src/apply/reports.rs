@@ -175,6 +175,10 @@ impl State {
             self.count_fault(node, job.id, &exit.message);
         } else if runs && exit.cause == StopCause::Exited {
             self.device_worked(node, job.id);
+            if !exit.succeeded() && allocation.workers.len() > 1 && self.follows(Rule::LossesExcuseGangs) {
+                // Whether that is the fault of another part is known only when all have stopped: those are counted on.
+                self.with_job(job.id, |known| known.node_faults = job.node_faults);
+            }
         }
         let cause = exit.cause;
         self.release_worker(id, rank, exit);
