@@ -71,9 +71,6 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     });
     check_virtual_card(&mut check, virtual_card);
     check_access(&mut check, virtual_card, node_labels);
-    check.that(*gang == 1 || !virtual_card.serves_across_nodes(), "gang", || {
-        format!("must be 1 for a device of span pool: its slices meet where a gang would, is {gang}")
-    });
     check_growth(&mut check, *grow_after, *gang_min, checkpoint.mode);
     check_host(&mut check, *host);
     check_affinity(&mut check, affinity);

@@ -6,6 +6,7 @@ use crate::card::Isolation;
 use crate::checkpoint::CheckpointKey;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank};
 use crate::units::{BlockCount, BlockIndex, Epoch, LogTime, Mebibytes};
+use crate::virtual_card::VirtualCardRequest;
 
 /// What an allocation holds on one card: an extent, memory and an isolation class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,6 +129,9 @@ pub struct Worker {
     pub state: WorkerState,
     /// How it ended, once it did.
     pub exit: Option<WorkerExit>,
+    /// Port on its node where the slice servers of its virtual card meet; 0: they meet elsewhere, or have no need to.
+    /// Unique, as [`Allocation::master_port`] is.
+    pub card_port: u16,
 }
 
 /// Whether an allocation is in force.
@@ -158,7 +162,7 @@ pub struct Allocation {
     pub phase: AllocationPhase,
     /// Its workers, by rank.
     pub workers: Arc<Vec<Worker>>,
-    /// Port on the node of rank 0 where the workers meet (MASTER_PORT); unique among the allocations that meet there.
+    /// Port on the node of rank 0 where the programs meet (MASTER_PORT); unique among all that meet there.
     pub master_port: u16,
     /// When it was granted.
     pub granted_at: LogTime,
@@ -185,6 +189,42 @@ impl Allocation {
     #[must_use]
     pub fn worker(&self, rank: Rank) -> Option<&Worker> {
         self.workers.get(usize::try_from(rank.0).ok()?)
+    }
+
+    /// The workers that run a program of a job with such virtual cards, in the order of the programs' ranks: each of
+    /// them, or the first of each card where the others only serve slices.
+    pub fn programs<'a>(&'a self, card: &VirtualCardRequest) -> impl Iterator<Item = &'a Worker> + use<'a> {
+        let serves = card.serves_across_nodes();
+        let mut before = None;
+        self.workers
+            .iter()
+            .filter(move |worker| before.replace(worker.virtual_card) != Some(worker.virtual_card) || !serves)
+    }
+
+    /// The rank among the programs of the job of the one that a worker runs; `None`: it only serves slices.
+    #[must_use]
+    pub fn program(&self, card: &VirtualCardRequest, rank: Rank) -> Option<Rank> {
+        if !card.serves_across_nodes() {
+            return self.worker(rank).map(|worker| worker.rank);
+        }
+        let program = (0..).map(Rank).zip(self.programs(card)).find(|(_, worker)| worker.rank == rank);
+        program.map(|(program, _)| program)
+    }
+
+    /// The worker that runs the program of this rank.
+    #[must_use]
+    pub fn worker_of(&self, card: &VirtualCardRequest, program: Rank) -> Option<&Worker> {
+        match card.serves_across_nodes() {
+            true => self.programs(card).nth(usize::try_from(program.0).ok()?),
+            false => self.worker(program),
+        }
+    }
+
+    /// Where its programs meet, and the slice servers of each of its virtual cards that lies on several nodes.
+    pub fn meetings(&self) -> impl Iterator<Item = (NodeId, u16)> {
+        let programs = self.workers.first().map(|first| (first.node, self.master_port));
+        let cards = self.workers.iter().filter(|worker| worker.card_port > 0);
+        programs.into_iter().chain(cards.map(|worker| (worker.node, worker.card_port)))
     }
 
     /// Whether no worker holds anything any more.

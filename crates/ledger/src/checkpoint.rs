@@ -59,7 +59,7 @@ pub struct PartKey {
     pub checkpoint: CheckpointKey,
     /// The epoch of the allocation under which it was saved.
     pub epoch: Epoch,
-    /// The worker.
+    /// The program, by its rank; where each worker has one, the worker.
     pub rank: Rank,
 }
 
@@ -82,10 +82,10 @@ pub struct SavedPart {
     pub mode: CheckpointMode,
 }
 
-/// A part of a checkpoint: what one worker saved.
+/// A part of a checkpoint: what one program saved.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointPart {
-    /// The worker.
+    /// The program, by its rank; where each worker has one, the worker.
     pub rank: Rank,
     /// What its agent told.
     pub saved: SavedPart,
@@ -102,7 +102,7 @@ pub struct Checkpoint {
     pub epoch: Epoch,
     /// When its newest part was told.
     pub at: LogTime,
-    /// Workers of the attempt: so many parts it must have.
+    /// Workers of the attempt that have a program: so many parts it must have.
     pub workers: u32,
     /// The parts that were told, by rank.
     pub parts: Vec<CheckpointPart>,

@@ -189,10 +189,8 @@ fn jobs(state: &State, broken: &mut Broken) {
         broken.expect(named, "L1", || format!("{} belongs to no job", allocation.id));
         broken.expect(!allocation.is_over(), "L1", || format!("{} holds nothing and is still there", allocation.id));
         broken.expect(granted.insert((allocation.epoch, allocation.id)), "L2", || "equal epochs".to_owned());
-        let meeting = allocation.workers.first().map(|first| (first.node, allocation.master_port));
-        broken.expect(meeting.is_none_or(|meeting| meetings.insert(meeting)), "P6", || {
-            format!("{} meets where another allocation does", allocation.id)
-        });
+        let alone = allocation.meetings().all(|meeting| meetings.insert(meeting));
+        broken.expect(alone, "P6", || format!("{} meets where somebody else does", allocation.id));
         let virtual_cards: BTreeSet<u32> = allocation.workers.iter().map(|worker| worker.virtual_card).collect();
         let size = u32::try_from(virtual_cards.len()).unwrap_or(u32::MAX);
         broken.expect(job.is_none_or(|job| job.spec.gang_sizes().contains(&size)), "L4", || {

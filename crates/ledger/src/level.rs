@@ -104,6 +104,9 @@ pub enum Rule {
     /// The workers of each allocation meet at another port of their node; before, at the lowest free one: one that
     /// something else on the host has was given to the same job again and again.
     PortsTakeTurns,
+    /// A gang of which a worker failed while the node of another one was lost, or could not run it, is tried again and
+    /// not blamed; before, only when the loss was known before the failure.
+    LossesExcuseGangs,
     /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
     DrillQueueRefused,
 }
@@ -117,7 +120,7 @@ impl Rule {
     pub const fn since(self) -> Level {
         match self {
             Self::DigestOfState | Self::ForgottenRequestsRefused | Self::BlameTakesSeveralNodes => Level::One,
-            Self::MovesGiveWay | Self::PortsTakeTurns => Level::Two,
+            Self::MovesGiveWay | Self::PortsTakeTurns | Self::LossesExcuseGangs => Level::Two,
             Self::DrillQueueRefused => Level::Drill,
         }
     }

@@ -13,7 +13,6 @@ use crate::affinity::{Affinity, Packing};
 use crate::checkpoint::{CHECKPOINTS_KEPT, MOST_CHECKPOINTS};
 use crate::checks::{GANG_LIMIT, LONGEST, NAME_LIMIT, PRIORITY_LIMIT, check_host, check_name, check_windows};
 use crate::host::HostRequest;
-use crate::ids::Rank;
 use crate::queue::DEFAULT_QUEUE;
 use crate::rejection::Rejection;
 use crate::units::{Mebibytes, MilliTflops};
@@ -259,13 +258,6 @@ impl JobSpec {
         }
     }
 
-    /// Whether its attempt is over when the worker of this rank has ended well, whatever the others do: they only serve
-    /// its program.
-    #[must_use]
-    pub fn is_over_with(&self, rank: Rank) -> bool {
-        rank == Rank(0) && self.virtual_card.serves_across_nodes()
-    }
-
     /// Numbers of virtual cards with which it may start: `gang_min..=gang`.
     #[must_use]
     pub fn gang_sizes(&self) -> RangeInclusive<u32> {
@@ -377,10 +369,6 @@ impl JobSpec {
         }
         if virtual_card.access == Access::Remote && *gang != 1 {
             return Err(Rejection::invalid("spec.gang", "must be 1 when access is remote"));
-        }
-        if virtual_card.serves_across_nodes() && *gang != 1 {
-            // They meet where the programs of a gang do.
-            return Err(Rejection::invalid("spec.gang", "must be 1 for a device of span pool"));
         }
         if *gang == 0 || *gang > GANG_LIMIT {
             return Err(Rejection::invalid("spec.gang", format!("must be 1 to {GANG_LIMIT}")));

@@ -1,16 +1,24 @@
-//! Jobs whose one program has a card over several nodes: only the first worker has it, the others serve slices.
+//! Jobs whose programs have a card over several nodes each: only its first worker has the program, the others serve
+//! slices.
 
 mod pool;
+
+use std::collections::BTreeSet;
 
 use pool::{Pool, card, exited, numbered, saved, slice, stopped};
 use tessera_ledger::{
     Access, CardKind, CheckpointKey, Command, DEVICE_LABEL, Eligibility, Event, FAULTS_UNTIL_CORDON, Job, JobId,
-    JobSpec, JobState, Mebibytes, NodeDescription, NodeId, Observation, PlanPart, PlannedWorker, Rank, Revision, Slice,
-    Span, StopCause, VirtualCardRequest, WorkerReport,
+    JobSpec, JobState, Mebibytes, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig,
+    Rank, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerReport,
 };
 
 /// Two nodes that serve devices, and a job that waits for a card over both.
 fn waiting() -> (Pool, JobId) {
+    waiting_for(1)
+}
+
+/// The same with so many cards, each of which may lie on both.
+fn waiting_for(gang: u32) -> (Pool, JobId) {
     let mut pool = Pool::with_nodes(&[]);
     for name in ["a", "b"] {
         let labels = [(DEVICE_LABEL.0.to_owned(), DEVICE_LABEL.1.to_owned())].into();
@@ -21,6 +29,7 @@ fn waiting() -> (Pool, JobId) {
         let card = &mut spec.virtual_card;
         (card.access, card.span, card.memory) = (Access::Device, Span::Pool, Mebibytes(2));
         spec.retry.max_retries = 0;
+        spec.gang = gang;
         *spec = spec.clone().with_needs_of_its_access();
         // Any PyTorch: these nodes do not say which one they have.
         spec.affinity.together.clear();
@@ -32,6 +41,25 @@ fn grant(pool: &mut Pool, job: JobId) {
     let part = |node: u32| Slice { memory: Mebibytes(1), ..slice(node, 0, 0, 1) };
     let worker = |node: u32| PlannedWorker { virtual_card: 0, node: NodeId(node), slices: vec![part(node)] };
     pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
+}
+
+/// Grants a gang of two cards, the first on nodes 0 and 1, the second where it says; and it runs.
+fn grant_gang(pool: &mut Pool, job: JobId, second: &[u32]) {
+    let worker = |virtual_card: u32, node: u32| {
+        let slices = vec![Slice { memory: Mebibytes(2), ..slice(node, 0, 2 * virtual_card, 2) }];
+        PlannedWorker { virtual_card, node: NodeId(node), slices }
+    };
+    let of_second = second.iter().map(|node| worker(1, *node));
+    let workers = [worker(0, 0), worker(0, 1)].into_iter().chain(of_second).collect();
+    pool.accept(PlanPart::Grant { job, workers, victims: vec![] });
+    pool.report_all(job, &Observation::Running);
+    assert_eq!(of(pool, job).state, JobState::Running);
+}
+
+fn gang(second: &[u32]) -> (Pool, JobId) {
+    let (mut pool, job) = waiting_for(2);
+    grant_gang(&mut pool, job, second);
+    (pool, job)
 }
 
 /// The same, and it runs.
@@ -134,4 +162,107 @@ fn a_node_whose_server_never_comes_up_is_found_out_although_its_worker_runs() {
         pool.run(Command::Tick);
     }
     assert_eq!(pool.state.node(NodeId(1)).expect("it is registered").eligibility, Eligibility::Cordoned);
+}
+
+#[test]
+fn the_programs_of_a_gang_and_the_servers_of_each_of_its_cards_meet_at_ports_of_their_own() {
+    let (pool, job) = gang(&[0, 1]);
+    let allocation = pool.allocation_of(job);
+    let meetings: Vec<_> = allocation.meetings().collect();
+    assert_eq!(meetings.iter().map(|(node, _)| node.0).collect::<Vec<_>>(), [0, 0, 0]);
+    let ports: BTreeSet<u16> = meetings.iter().map(|(_, port)| *port).collect();
+    assert_eq!(ports.len(), 3, "{meetings:?}");
+    let met: Vec<bool> = allocation.workers.iter().map(|worker| worker.card_port > 0).collect();
+    assert_eq!(met, [true, false, true, false]);
+    let card = &of(&pool, job).spec.virtual_card;
+    let programs = [0, 1, 2, 3].map(|rank| allocation.program(card, Rank(rank)).map(|program| program.0));
+    assert_eq!(programs, [Some(0), None, Some(1), None]);
+    let (alone, job) = gang(&[1]);
+    let met: Vec<bool> = alone.allocation_of(job).workers.iter().map(|worker| worker.card_port > 0).collect();
+    assert_eq!(met, [true, false, false], "a card on one node has nobody to meet");
+}
+
+#[test]
+fn ports_are_given_back_with_the_allocation() {
+    let (mut pool, job) = gang(&[0, 1]);
+    for _ in 0..3 {
+        pool.run(Command::SuspendJob { job });
+        pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
+        assert_eq!(of(&pool, job).state, JobState::Suspended);
+        let config = PoolConfig { master_ports: 3, ..pool.state.config().clone() };
+        assert_eq!(pool.run(Command::SetConfig { config, expected: None }), Outcome::Done);
+        pool.run(Command::ResumeJob { job });
+        grant_gang(&mut pool, job, &[0, 1]);
+    }
+}
+
+#[test]
+fn a_gang_is_over_when_each_of_its_programs_has_ended() {
+    let (mut pool, job) = gang(&[0, 1]);
+    report(&mut pool, job, 2, exited(0));
+    report(&mut pool, job, 3, exited(0));
+    assert_eq!(of(&pool, job).state, JobState::Running, "one program is left");
+    report(&mut pool, job, 0, exited(0));
+    assert_eq!(of(&pool, job).state, JobState::Completing);
+    report(&mut pool, job, 1, stopped(StopCause::Ordered, None));
+    assert_eq!(of(&pool, job).state, JobState::Completed);
+}
+
+#[test]
+fn the_exit_code_of_a_gang_is_that_of_the_program_that_failed() {
+    let (mut pool, job) = gang(&[0, 1]);
+    report(&mut pool, job, 0, exited(0));
+    report(&mut pool, job, 2, exited(5));
+    for served in [1, 3] {
+        report(&mut pool, job, served, stopped(StopCause::Ordered, None));
+    }
+    assert_eq!((of(&pool, job).state, of(&pool, job).history[0].exit_code), (JobState::Failed, Some(5)));
+}
+
+#[test]
+fn each_program_of_a_gang_saves_its_part_and_finds_it_on_however_many_nodes_its_card_lies_then() {
+    let (mut pool, job) = gang(&[0, 1]);
+    pool.run(Command::SuspendJob { job });
+    for program in [0, 2] {
+        report(&mut pool, job, program, saved(CheckpointKey::LAST, 20));
+    }
+    pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
+    let kept: Vec<_> = of(&pool, job).checkpoints.that_count().cloned().collect();
+    assert_eq!(kept[0].parts.iter().map(|part| part.rank.0).collect::<Vec<_>>(), [0, 1]);
+    pool.run(Command::ResumeJob { job });
+    grant_gang(&mut pool, job, &[1]);
+    assert_eq!(pool.allocation_of(job).from, Some(kept[0].key));
+}
+
+#[test]
+fn a_program_that_fails_because_a_part_of_another_card_was_lost_is_not_blamed() {
+    for (lost, state) in [(StopCause::NodeFault, JobState::Pending), (StopCause::Ordered, JobState::Failed)] {
+        let (mut pool, job) = gang(&[0, 1]);
+        report(&mut pool, job, 2, exited(1));
+        assert_eq!(of(&pool, job).state, JobState::Completing);
+        report(&mut pool, job, 0, stopped(lost, None));
+        for served in [1, 3] {
+            report(&mut pool, job, served, stopped(StopCause::Ordered, None));
+        }
+        assert_eq!(of(&pool, job).state, state, "{lost:?}");
+    }
+}
+
+#[test]
+fn a_gang_that_loses_parts_time_and_again_is_blamed_in_the_end() {
+    let (mut pool, job) = waiting_for(2);
+    let mut tries = 0;
+    while of(&pool, job).state == JobState::Pending {
+        grant_gang(&mut pool, job, &[0, 1]);
+        report(&mut pool, job, 2, exited(1));
+        report(&mut pool, job, 0, stopped(StopCause::NodeFault, None));
+        for served in [1, 3] {
+            report(&mut pool, job, served, stopped(StopCause::Ordered, None));
+        }
+        pool.time += 3_600_000;
+        pool.run(Command::Tick);
+        tries += 1;
+        assert!(tries <= 10, "it is tried for ever");
+    }
+    assert_eq!(of(&pool, job).state, JobState::Failed);
 }

@@ -85,3 +85,20 @@ def test_what_grows_keeps_its_aliases_or_is_refused():
         values.resize_(8)
         values.copy_(torch.arange(8.0))
     assert values[:6].cpu().tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_tensors_are_pickled_as_those_of_any_device():
+    import pickle
+
+    whole = torch.arange(12.0, device="tessera").view(3, 4)
+    there = pickle.loads(pickle.dumps({"rows": whole[1:], "whole": whole, "parameter": nn.Parameter(whole.clone())}))
+    assert there["rows"].device == whole.device and there["rows"].tolist() == whole[1:].tolist()
+    assert there["parameter"].tolist() == whole.tolist() and there["parameter"].requires_grad
+
+
+def test_memory_that_was_asked_for_pinned_says_so():
+    if os.environ.get(dispatchers.VARIABLE) == "python":
+        pytest.skip("this dispatcher has no such memory")
+    pinned = torch.empty(8, pin_memory=True)
+    assert pinned.is_pinned() and pinned[2:].is_pinned() and not torch.empty(8).is_pinned()
+    assert torch.ones(3).pin_memory().to("tessera", non_blocking=True).sum().item() == 3

@@ -1,13 +1,15 @@
-"""Jobs whose one device lies on several nodes of a pool: what they come to, how they end, and what becomes of them when their parts
+"""Jobs whose devices lie on several nodes of a pool each: what they come to, how they end, and what becomes of them when their parts
 are suspended, moved and lost."""
 
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from pools import inventory, served, wait
+from pools import HELPER, free_port, inventory, served, wait
 from test_jobs import SPREAD, TESTS, alone, loss
 
 # Slice servers of several nodes meet at ports that each pool gives out from the same number on, and all pools of tests are on this host.
@@ -17,6 +19,13 @@ pytestmark = pytest.mark.alone
 @pytest.fixture(scope="module")
 def pool():
     with served(inventory=inventory(3)) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def gangs():
+    """A pool in which each of two cards needs two nodes, and three hold both."""
+    with served(inventory=inventory(4)) as pool:
         yield pool
 
 
@@ -67,7 +76,8 @@ def test_the_program_is_alone_and_its_servers_know_one_another(pool):
     )
     job = pool.submit("-c", program, tflops=12, span="pool")
     state, printed, errors = pool.ends(job)
-    assert (state, printed) == ("completed", "3.0\n0 1 0 1 None\n"), errors
+    assert state == "completed", errors
+    assert printed.split()[:5] == ["3.0", "0", "1", "0", "1"] and int(printed.split()[5]) > 0, printed
     attempt = pool.ask("job", "show", job)["history"][0]
     assert attempt["exit_code"] == 0
 
@@ -124,13 +134,6 @@ def test_a_server_of_another_node_that_is_killed_is_one_error_in_the_program(poo
     assert (state, printed) == ("completed", "8.0\ntold\n"), errors
 
 
-def test_a_gang_of_such_devices_is_refused_with_the_reason(pool):
-    refused = pool.tessera(
-        "job", "run", "--device", "--tflops", "10", "--memory", "1GiB", "--span", "pool", "--gang", "2", "--", "true", check=False
-    )  # fmt: skip
-    assert refused.returncode == 4 and "spec.gang" in refused.stderr, refused
-
-
 def test_a_program_that_computes_while_a_part_of_its_card_dies_goes_on_from_its_checkpoint(pool):
     # It ends with the error, as most programs do that do not expect one.
     job = pool.submit(
@@ -146,3 +149,89 @@ def test_a_program_that_computes_while_a_part_of_its_card_dies_goes_on_from_its_
     first = printed.splitlines()[0].split()
     assert first[:4] == ["attempt", "2", "begins", "at"] and int(first[4]) > 0, printed
     assert loss(printed.splitlines()[-1]) == pytest.approx(loss(alone(4000)), abs=1e-3)
+
+
+def train_gang(pool, steps, held):
+    """Two programs that train together, each on a card that no node holds alone."""
+    return pool.submit(
+        TESTS / "train_gang.py", "tessera", steps, held, tflops=10, span="pool", gang=2, preemptible=True,
+        checkpoint={"mode": "cooperative", "grace": "50s"},
+    )  # fmt: skip
+
+
+def ended(printed):
+    """Parameters and loss of the last line."""
+    words = printed.splitlines()[-1].split()
+    return [float(words[1]), float(words[3])]
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What the same training comes to on the processor, in one process without a pool."""
+    environment = {
+        **os.environ, "PYTHONPATH": HELPER, "TESSERA_SLICES": "", "TESSERA_CHECKPOINT_DIR": "/nonexistent", "RANK": "0", "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+    }  # fmt: skip
+    command = [sys.executable, TESTS / "train_gang.py", "cpu", "60"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return ended(done.stdout)
+
+
+def workers_of(pool, job):
+    """Workers of each virtual card, the one with its program first."""
+    workers = pool.ask("job", "show", job)["allocation"]["workers"]
+    return [[worker for worker in workers if worker["member"] == member] for member in (0, 1)]
+
+
+def test_a_gang_trains_on_cards_over_nodes_is_suspended_and_loses_a_part_of_a_card(gangs, undisturbed, tmp_path):
+    held = tmp_path / "held"
+    held.touch()
+    job = train_gang(gangs, 60, held)
+    printed = lambda: gangs.tessera("job", "logs", job).stdout
+    wait("it to be half done", lambda: "half" in printed(), 180)
+    assert "as 0 of 2" in printed()
+    assert [len(workers) for workers in workers_of(gangs, job)] == [2, 2]
+    gangs.tessera("job", "suspend", job)
+    wait("it to be suspended", lambda: gangs.ask("job", "show", job)["state"] == "suspended", 60)
+    wait("its servers to be gone", lambda: not all_servers(gangs))
+    gangs.tessera("job", "resume", job)
+    wait("it to go on", lambda: "attempt 2 begins at 30" in printed(), 180)
+    # A server of the second card, away from both programs.
+    lost = workers_of(gangs, job)[1][1]["node"]
+    victim = wait("the servers there to run", lambda: servers_on(gangs, lost), 60)[-1]
+    os.kill(victim, signal.SIGKILL)
+    wait("it to be gone", lambda: victim not in all_servers(gangs))
+    held.unlink()
+    state, said, errors = gangs.ends(job)
+    shown = gangs.ask("job", "show", job)
+    assert state == "completed", (shown["history"], errors)
+    assert "attempt 3 begins at 30" in said, said
+    assert ended(said) == pytest.approx(undisturbed, abs=1e-3)
+    assert all(node["eligibility"] == "eligible" for node in gangs.ask("node", "list")), "no node is blamed"
+
+
+def test_a_node_of_a_gang_is_drained_and_another_one_dies(gangs, undisturbed, tmp_path):
+    held = tmp_path / "held"
+    held.touch()
+    job = train_gang(gangs, 60, held)
+    printed = lambda: gangs.tessera("job", "logs", job).stdout
+    wait("it to be half done", lambda: "half" in printed(), 180)
+    drained = workers_of(gangs, job)[0][1]["node"]
+    gangs.tessera("node", "drain", drained, "--yes")
+    wait("it to go on", lambda: "attempt 2 begins at 30" in printed(), 180)
+    assert drained not in nodes_of(gangs, job)
+    gangs.tessera("node", "uncordon", drained)
+    # Without a word: the agent, and all that ran there, the second program among it.
+    dead = workers_of(gangs, job)[1][0]["node"]
+    gangs.processes[dead].kill()
+    gangs.processes[dead].wait()
+    for supervisor in supervisors_on(gangs, dead):
+        os.kill(supervisor, signal.SIGKILL)
+    wait("nothing to run there", lambda: not processes_on(gangs, dead))
+    gangs.start_node(dead)
+    wait("it to go on again", lambda: "attempt 3 begins at 30" in printed(), 180)
+    held.unlink()
+    state, said, errors = gangs.ends(job)
+    assert state == "completed", (gangs.ask("job", "show", job)["history"], errors)
+    assert ended(said) == pytest.approx(undisturbed, abs=1e-3)

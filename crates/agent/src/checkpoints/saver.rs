@@ -7,7 +7,7 @@ use std::time::Duration;
 use tessera_actor::Address;
 use tessera_api::v1 as wire;
 use tessera_checkpoint::Error;
-use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
+use tessera_ledger::{CheckpointKey, JobId, PartKey, Rank, SavedPart};
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -74,6 +74,7 @@ impl Saver {
             folder: folder.clone(),
             written: written_by(order, folder),
             worker: status.worker,
+            program: order.standing.as_ref().map_or(status.worker.rank, |standing| Rank(standing.rank)),
             job: JobId(order.job_id),
             attempt: order.attempt,
             node,
@@ -231,6 +232,8 @@ pub(super) struct Saving {
     /// Where its program writes what it needs to go on, if it is to.
     written: Option<PathBuf>,
     worker: WorkerId,
+    /// Rank of its program.
+    program: Rank,
     job: JobId,
     attempt: u32,
     node: Address<Input>,
@@ -261,7 +264,7 @@ impl Saving {
 
     fn part(&self, sequence: u64) -> PartKey {
         let checkpoint = CheckpointKey { attempt: self.attempt, sequence };
-        PartKey { job: self.job, checkpoint, epoch: self.worker.epoch, rank: self.worker.rank }
+        PartKey { job: self.job, checkpoint, epoch: self.worker.epoch, rank: self.program }
     }
 
     /// Keeps what is in a folder now, and tells the node.

@@ -1,8 +1,8 @@
 //! The part of a virtual card over several nodes that one worker has.
 //!
 //! The worker of the first node runs the program, and the first slice server, which serves it. Those of the other nodes
-//! serve their slices and nothing else: they come to the first server where the workers of an allocation meet, prove
-//! the token that the leader derived for this allocation, and end when the card does.
+//! serve their slices and nothing else: they come to the first server at the port that the ledger gave to their card,
+//! prove the token that the leader derived for it, and end when the card does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -35,7 +35,7 @@ impl Across {
         }
         let own = order.worker.unwrap_or_default().rank;
         let before = order.slices.iter().filter(|slice| slice.rank < own).count();
-        let (host, port) = (&order.master_address, u16::try_from(order.master_port).unwrap_or_default());
+        let (host, port) = (&order.card_address, u16::try_from(order.card_port).unwrap_or_default());
         let everywhere = match host.parse() {
             Ok(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             Ok(IpAddr::V4(_)) | Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -56,8 +56,7 @@ impl Across {
 }
 
 /// Whether the virtual card of a worker has slices of several.
-#[must_use]
-pub fn spreads(order: &wire::WorkerOrder) -> bool {
+fn spreads(order: &wire::WorkerOrder) -> bool {
     order.slices.iter().any(|slice| Some(slice.rank) != order.slices.first().map(|first| first.rank))
 }
 
@@ -105,8 +104,8 @@ mod tests {
             worker: Some(wire::WorkerRef { rank, ..Default::default() }),
             spec: Some(wire::JobSpec { virtual_card, ..Default::default() }),
             slices: vec![slice(0), slice(0), slice(1)],
-            master_address: "fd00::7".to_owned(),
-            master_port: 20_001,
+            card_address: "fd00::7".to_owned(),
+            card_port: 20_001,
             ..Default::default()
         }
     }

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use across::{Across, runs_program, spreads};
+pub use across::{Across, runs_program};
 pub use counts::Counts;
 pub use plan::{Plan, ProgramPlace};
 pub(crate) use reached::Reached;

@@ -9,7 +9,7 @@ use super::account::Account;
 use super::folder::WorkerFolder;
 use super::written::written_by;
 use crate::checkpoints::CONTROL_FILE;
-use crate::device::{runs_program, spreads};
+use crate::device::runs_program;
 use crate::trace::context_of_program;
 
 /// Variables taken over from the agent's own environment. Everything else of the agent is none of the
@@ -96,22 +96,19 @@ struct Standing {
     of: u32,
     local_rank: u32,
     local_of: u32,
-    /// Whether they have a port to meet at.
-    meets: bool,
 }
 
 impl Standing {
     fn of(order: &wire::WorkerOrder) -> Self {
-        if access(order) == wire::Access::Device && spreads(order) {
-            // The program is alone: the other workers serve slices of its card, and meet at that port.
-            return Self { rank: 0, of: 1, local_rank: 0, local_of: 1, meets: false };
+        if let Some(standing) = &order.standing {
+            let wire::ProgramStanding { rank, world_size: of, local_rank, local_world_size: local_of } = *standing;
+            return Self { rank, of, local_rank, local_of };
         }
         Self {
             rank: order.worker.unwrap_or_default().rank,
             of: order.world_size.max(1),
             local_rank: order.local_rank,
             local_of: order.local_world_size.max(1),
-            meets: true,
         }
     }
 }
@@ -141,10 +138,10 @@ fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'s
     if is_cooperative(order) {
         own.push(("TESSERA_CONTROL", folder.file(CONTROL_FILE).display().to_string()));
     }
-    if !order.master_address.is_empty() && place.meets {
+    if !order.master_address.is_empty() {
         own.push(("MASTER_ADDR", order.master_address.clone()));
     }
-    if order.master_port > 0 && place.meets {
+    if order.master_port > 0 {
         own.push(("MASTER_PORT", order.master_port.to_string()));
     }
     if !order.traceparent.is_empty() {
@@ -228,20 +225,19 @@ mod tests {
     }
 
     #[test]
-    fn a_program_whose_card_lies_on_several_nodes_is_alone() {
-        let slice = |rank| wire::PlacedSlice { rank, ..Default::default() };
-        let card = wire::VirtualCardRequest { access: wire::Access::Device.into(), ..Default::default() };
+    fn a_program_whose_card_lies_on_several_nodes_stands_among_programs() {
+        let standing = wire::ProgramStanding { rank: 1, world_size: 2, local_rank: 0, local_world_size: 1 };
         let order = wire::WorkerOrder {
-            spec: Some(wire::JobSpec { virtual_card: Some(card), ..Default::default() }),
-            world_size: 2,
-            master_address: "host-a".to_owned(),
+            worker: Some(wire::WorkerRef { rank: 2, ..Default::default() }),
+            world_size: 4,
+            standing: Some(standing),
             master_port: 20_000,
-            slices: vec![slice(0), slice(1)],
+            card_port: 20_001,
             ..Default::default()
         };
         let all = of(&order, "n", &folder(), BTreeMap::new(), None, BTreeMap::new());
-        assert_eq!((&*all["RANK"], &*all["WORLD_SIZE"]), ("0", "1"));
-        assert!(!all.contains_key("MASTER_PORT"), "its slice servers meet there");
+        let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TESSERA_RANK", "MASTER_PORT"];
+        assert_eq!(names.map(|name| &*all[name]), ["1", "2", "0", "1", "2", "20000"]);
     }
 
     /// The names in the first cells of the table under a heading of docs/worker.md.

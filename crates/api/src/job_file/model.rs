@@ -117,9 +117,9 @@ pub struct VirtualCard {
     /// spreads over more cards it gets more than `memory`; none when left out.
     pub slice_memory: Option<Memory>,
     /// How the program uses it: `worker` tells it its slices, and it computes on them itself; `device` gives it one
-    /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory`, over several nodes (`span: pool`)
-    /// only without a gang; `remote` gives that to a program on a host of its own, of span `card`, and the job has
-    /// neither command nor script then (`tessera run --here` makes such jobs); `worker` when left out.
+    /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory`, and on however many nodes its
+    /// `span` allows; `remote` gives that to a program on a host of its own, of span `card`, and the job has neither
+    /// command nor script then (`tessera run --here` makes such jobs); `worker` when left out.
     pub access: Option<Access>,
     /// Whether it takes time of its cards that nobody else uses just now, and gives it back as soon as somebody does;
     /// else it gets its share and no more. For cards whose time is divided by their agent: processors, and cards with

@@ -106,7 +106,8 @@ fn key_of(sighting: &Sighting, saved: &SavedPart, state: &State) -> Option<PartK
     let allocation =
         state.allocation(worker.allocation).filter(|allocation| allocation.epoch == worker.epoch && !saved.shared)?;
     let checkpoint = tessera_ledger::CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
-    Some(PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank: worker.rank })
+    let rank = allocation.program(&state.job(allocation.job)?.spec.virtual_card, worker.rank)?;
+    Some(PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank })
 }
 
 /// What a node is told of checkpoints that are not on its disk.

@@ -69,9 +69,9 @@ fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
         // Members of the release before could not read it.
         Observation::Saved(saved) => {
             let checkpoint = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
-            let key = PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank: worker.rank };
-            let job = state.job(allocation.job);
-            let told = job.is_none_or(|job| {
+            let told = state.job(allocation.job).is_none_or(|job| {
+                let Some(rank) = allocation.program(&job.spec.virtual_card, worker.rank) else { return true };
+                let key = PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank };
                 job.checkpoints.holding(&key).is_some() || job.checkpoints.can_do_without(&key, job.attempts)
             });
             state.level() >= Level::Two && !told

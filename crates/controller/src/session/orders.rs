@@ -120,10 +120,10 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
     };
     order.job_id = job.id.0;
     order.attempt = allocation.attempt;
-    order.stop = Some(how_to_stop(state, job, worker.rank));
+    order.stop = Some(how_to_stop(state, job, allocation, worker.rank));
     if matches!(desire, Desire::Run(_)) {
         describe(&mut order, state, allocation, worker);
-        order.device_token = device_token(job, allocation).unwrap_or_default();
+        describe_program(&mut order, state, job, allocation, worker);
         order.spec = Some(spec_to_wire(&job.spec));
         order.traceparent.clone_from(&job.traceparent);
         order.submitter.clone_from(&job.submitter);
@@ -136,9 +136,9 @@ pub(crate) fn order(state: &State, node: NodeId, owner: Owner, desire: Desire) -
 /// A job that is to go on later is asked to write its checkpoint in its own way; one that is over is told to end.
 /// Workers that only serve its program end as that does: they have longer, because its node may hear of it later than
 /// theirs.
-fn how_to_stop(state: &State, job: &Job, rank: Rank) -> v1::StopPolicy {
+fn how_to_stop(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> v1::StopPolicy {
     let mut policy = stop_policy(&job.spec);
-    if job.spec.virtual_card.serves_across_nodes() && rank != Rank(0) {
+    if allocation.program(&job.spec.virtual_card, rank).is_none() {
         let longer = job.spec.checkpoint.grace.saturating_add(state.config().leases.regrant_after);
         policy.grace = Some(duration_to_wire(longer));
     }
@@ -163,12 +163,14 @@ pub(super) fn sources(state: &State, node: NodeId) -> impl Iterator<Item = v1::C
 /// the same: the worker must not begin from the beginning, and its agent says that it cannot be had.
 fn source(state: &State, job: &Job, allocation: &Allocation, rank: Rank) -> Option<v1::CheckpointSource> {
     let from = allocation.from?;
+    // What only serves slices begins with an empty folder.
+    let rank = allocation.program(&job.spec.virtual_card, rank)?;
     let Some(checkpoint) = job.checkpoints.get(from) else {
         let gone = PartKey { job: job.id, checkpoint: from, epoch: allocation.epoch, rank };
         let (name, mode) = (Some(part_name(&gone)), job.spec.checkpoint.mode.to_wire());
         return Some(v1::CheckpointSource { name, mode, ..v1::CheckpointSource::default() });
     };
-    // A worker beyond those that saved begins with an empty folder.
+    // And so does a program beyond those that saved.
     let part = checkpoint.part(rank)?;
     Some(checkpoint_source(state, &checkpoint.part_key(job.id, rank), part))
 }
@@ -190,20 +192,47 @@ fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation,
     }
 }
 
-/// What the slice servers of a worker's virtual card know one another by: another thing for each allocation, and the
+/// Says where the program of a worker's virtual card stands among the others, when some workers only serve slices, and
+/// where the slice servers of that card find one another.
+fn describe_program(order: &mut v1::WorkerOrder, state: &State, job: &Job, allocation: &Allocation, worker: &Worker) {
+    let card = &job.spec.virtual_card;
+    if !card.serves_across_nodes() {
+        return;
+    }
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let here = || allocation.programs(card).filter(|other| other.node == worker.node);
+    order.standing = Some(v1::ProgramStanding {
+        rank: count(allocation.programs(card).take_while(|other| other.virtual_card < worker.virtual_card).count()),
+        world_size: count(allocation.programs(card).count()),
+        local_rank: count(here().take_while(|other| other.rank < worker.rank).count()),
+        local_world_size: count(here().count()),
+    });
+    let meets = |other: &&Worker| other.virtual_card == worker.virtual_card && other.card_port > 0;
+    if let Some(first) = allocation.workers.iter().find(meets) {
+        order.card_address = worker_host(state, first.node);
+        order.card_port = u32::from(first.card_port);
+    }
+    order.device_token = device_token(job, allocation, worker.virtual_card).unwrap_or_default();
+}
+
+/// What the slice servers of a virtual card know one another by: another thing for each card and allocation, and the
 /// same whoever leads.
-fn device_token(job: &Job, allocation: &Allocation) -> Option<String> {
+fn device_token(job: &Job, allocation: &Allocation, virtual_card: u32) -> Option<String> {
     let secret = job.secret.filter(|_| job.spec.virtual_card.serves_across_nodes())?;
     let mut digest = Sha256::new_with_prefix(secret.to_be_bytes());
     digest.update(allocation.epoch.0.to_be_bytes());
     digest.update(allocation.id.0.to_be_bytes());
+    digest.update(virtual_card.to_be_bytes());
     Some(format!("{:x}", digest.finalize()))
 }
 
 /// Where rank 0 is reached by the other workers.
 fn master_address(state: &State, allocation: &Allocation) -> String {
-    let first = allocation.worker(Rank(0)).and_then(|worker| state.node(worker.node));
-    first.map(|node| node.description.worker_host.clone()).unwrap_or_default()
+    allocation.worker(Rank(0)).map(|worker| worker_host(state, worker.node)).unwrap_or_default()
+}
+
+fn worker_host(state: &State, node: NodeId) -> String {
+    state.node(node).map(|node| node.description.worker_host.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -261,7 +290,7 @@ mod tests {
         let plain = ledger.state.job(first.job).expect("it is in the ledger");
         let mut known = Job::clone(plain);
         known.secret = Some(7);
-        let token = device_token;
+        let token = |job: &Job, allocation: &Allocation| device_token(job, allocation, 0);
         assert_eq!(token(&known, &first), None, "it has no slice servers");
         let card = VirtualCardRequest { access: Access::Device, ..spec.virtual_card.clone() };
         known.spec = JobSpec { virtual_card: card, ..spec.clone() }.into();
@@ -271,10 +300,44 @@ mod tests {
         let (again, other) = (Epoch(first.epoch.0 + 1), AllocationId(first.id.0 + 1));
         assert_ne!(told, token(&known, &Allocation { epoch: again, ..Allocation::clone(&first) }));
         assert_ne!(told, token(&known, &Allocation { id: other, ..Allocation::clone(&first) }));
+        assert_ne!(told, device_token(&known, &first, 1), "and so has another virtual card");
         known.secret = Some(8);
         assert_ne!(told, token(&known, &first), "and so has another job");
         known.secret = None;
         assert_eq!(token(&known, &first), None);
+    }
+
+    #[test]
+    fn programs_with_cards_over_several_nodes_are_told_where_they_stand_and_where_their_servers_meet() {
+        let mut ledger = Ledger::default();
+        let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[20]));
+        let request = VirtualCardRequest { span: Span::Pool, ..job(12).virtual_card };
+        let id = ledger.submit(JobSpec { virtual_card: request, ..job(12) });
+        let plain = ledger.grant(id, &[(a, 2, 3), (b, 0, 9)]);
+        // Two cards: one on both nodes, one on the second.
+        let mut allocation = Allocation::clone(&plain);
+        let mut workers = allocation.workers.to_vec();
+        workers[0].card_port = 20_007;
+        workers.push(Worker { rank: Rank(2), virtual_card: 1, ..workers[1].clone() });
+        allocation.workers = workers.into();
+        let mut known = Job::clone(ledger.state.job(id).expect("it is in the ledger"));
+        let card = VirtualCardRequest { access: Access::Device, ..known.spec.virtual_card.clone() };
+        known.spec = JobSpec { virtual_card: card, ..JobSpec::clone(&known.spec) }.into();
+        known.secret = Some(7);
+        let told = [0, 1, 2].map(|rank| {
+            let mut order = v1::WorkerOrder::default();
+            let worker = allocation.worker(Rank(rank)).expect("it has so many");
+            describe_program(&mut order, &ledger.state, &known, &allocation, worker);
+            order
+        });
+        let standing = |order: &v1::WorkerOrder| order.standing.map(|one| (one.rank, one.world_size, one.local_rank));
+        assert_eq!(told.each_ref().map(standing), [Some((0, 2, 0)), Some((0, 2, 0)), Some((1, 2, 0))]);
+        let meets = told.each_ref().map(|order| (order.card_address.as_str(), order.card_port));
+        assert_eq!(meets, [("a.workers", 20_007), ("a.workers", 20_007), ("", 0)]);
+        assert_eq!(told[0].device_token, told[1].device_token);
+        assert_ne!(told[0].device_token, told[2].device_token);
+        let grace = |rank| how_to_stop(&ledger.state, &known, &allocation, Rank(rank)).grace.map(|grace| grace.seconds);
+        assert!(grace(0) == grace(2) && grace(0) < grace(1), "who only serves slices has longer");
     }
 
     #[test]

@@ -56,15 +56,16 @@ impl State {
     /// are made would be followed for ever.
     pub fn copies_ahead(&self, movement: &Move) -> impl Iterator<Item = (PartKey, CheckpointPart, NodeId)> {
         self.copied_ahead(movement).into_iter().flat_map(|(job, checkpoint, target)| {
-            lacking_at(checkpoint, target)
+            let id = job.id;
+            lacking_at(checkpoint, job, target)
                 .filter(|(part, _)| self.sources_of(part).next().is_some())
-                .map(move |(part, onto)| (checkpoint.part_key(job, part.rank), part.clone(), onto))
+                .map(move |(part, onto)| (checkpoint.part_key(id, part.rank), part.clone(), onto))
         })
     }
 
     /// The checkpoint that is brought to the target of a move first, unless one that will do is there: the first of
     /// them that stays for as long as that takes.
-    fn copied_ahead(&self, movement: &Move) -> Option<(JobId, &Arc<Checkpoint>, &Arc<Allocation>)> {
+    fn copied_ahead(&self, movement: &Move) -> Option<(&Arc<Job>, &Arc<Checkpoint>, &Arc<Allocation>)> {
         let job = self.jobs.get(&movement.job).filter(|_| movement.phase == MovePhase::Reserved)?;
         let CheckpointPolicy { mode: CheckpointMode::Cooperative, every: Some(_), .. } = job.spec.checkpoint else {
             return None;
@@ -72,11 +73,11 @@ impl State {
         let target = self.allocations.get(&movement.target)?;
         let newer = job.checkpoints.that_count().take_while(|saved| saved.at > movement.started_at).count();
         let will_do = || job.checkpoints.that_count().take(newer + 1);
-        if will_do().any(|saved| lacking_at(saved, target).next().is_none()) {
+        if will_do().any(|saved| lacking_at(saved, job, target).next().is_none()) {
             return None;
         }
         let stays = will_do().filter(|saved| job.checkpoints.is_reserved(saved.key)).last();
-        Some((job.id, stays.or_else(|| will_do().next())?, target))
+        Some((job, stays.or_else(|| will_do().next())?, target))
     }
 
     fn copies_of(&self, job: &Job, ready: &[NodeId]) -> Vec<(PartKey, CheckpointPart, NodeId)> {
@@ -95,31 +96,26 @@ impl State {
         to_make.collect()
     }
 
-    /// The checkpoint that so many workers of a job go on from when they are granted now: the newest that counts, suits
-    /// them, and can be had.
-    pub(super) fn begins_from(&self, job: JobId, workers: usize) -> Option<CheckpointKey> {
-        let usable = |checkpoint: &&Arc<Checkpoint>| checkpoint.suits(workers) && self.can_be_had(checkpoint);
-        self.jobs.get(&job)?.checkpoints.that_count().find(usable).map(|checkpoint| checkpoint.key)
-    }
-
-    /// How many programs an allocation has, each of which saves: one for each worker, or one for each virtual card
-    /// where the workers of its other nodes only serve slices.
-    fn programs_of(&self, allocation: &Allocation) -> u32 {
-        let one_each = |job: &Arc<Job>| job.spec.virtual_card.serves_across_nodes();
-        if self.jobs.get(&allocation.job).is_some_and(one_each) {
-            return allocation.virtual_cards();
-        }
-        u32::try_from(allocation.workers.len()).unwrap_or(u32::MAX)
+    /// The checkpoint that the programs of an allocation go on from when it comes into force now: the newest that
+    /// counts, suits so many, and can be had.
+    pub(super) fn begins_from(&self, allocation: &Allocation) -> Option<CheckpointKey> {
+        let job = self.jobs.get(&allocation.job)?;
+        let programs = allocation.programs(&job.spec.virtual_card).count();
+        let usable = |checkpoint: &&Arc<Checkpoint>| checkpoint.suits(programs) && self.can_be_had(checkpoint);
+        job.checkpoints.that_count().find(usable).map(|checkpoint| checkpoint.key)
     }
 
     /// A worker of the present attempt, or its agent, has saved its part of a checkpoint.
     pub(super) fn worker_saved(&mut self, allocation: &Allocation, rank: Rank, saved: &SavedPart) {
-        let present = self.jobs.get(&allocation.job).is_some_and(|job| job.allocation == Some(allocation.id));
-        let Some(worker) = allocation.worker(rank).filter(|_| present && saved.bytes <= MOST_BYTES) else { return };
+        let present = self.jobs.get(&allocation.job).filter(|job| job.allocation == Some(allocation.id));
+        let Some(job) = present.filter(|_| saved.bytes <= MOST_BYTES) else { return };
+        let card = &job.spec.virtual_card;
+        let Some(worker) = allocation.worker(rank) else { return };
+        let Some(program) = allocation.program(card, rank) else { return };
         let nodes = if saved.shared { BTreeSet::new() } else { BTreeSet::from([worker.node]) };
-        let part = CheckpointPart { rank, saved: saved.clone(), nodes };
+        let part = CheckpointPart { rank: program, saved: saved.clone(), nodes };
         let key = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
-        let workers = self.programs_of(allocation);
+        let workers = u32::try_from(allocation.programs(card).count()).unwrap_or(u32::MAX);
         let now = self.time;
         self.with_job(allocation.job, |job| {
             let known = job.checkpoints.get(key).is_some_and(|checkpoint| checkpoint.counts());
@@ -207,10 +203,11 @@ impl State {
 /// The parts of a checkpoint that are not where an allocation needs them, with the node that does.
 fn lacking_at<'a>(
     checkpoint: &'a Checkpoint,
+    job: &'a Job,
     allocation: &'a Allocation,
 ) -> impl Iterator<Item = (&'a CheckpointPart, NodeId)> {
     checkpoint.parts.iter().filter_map(|part| {
-        let onto = allocation.worker(part.rank)?.node;
+        let onto = allocation.worker_of(&job.spec.virtual_card, part.rank)?.node;
         (!part.saved.shared && !part.nodes.contains(&onto)).then_some((part, onto))
     })
 }

@@ -49,9 +49,7 @@ impl State {
         self.node_workers = on_nodes.into_iter().map(|(node, ids)| (node, Arc::new(ids))).collect();
         let mut ports = MeetingPorts::default();
         for allocation in self.allocations() {
-            if let Some(first) = allocation.workers.first() {
-                ports.take(first.node, allocation.master_port);
-            }
+            allocation.meetings().for_each(|(node, port)| ports.take(node, port));
         }
         self.ports = ports;
         self.host_use = self.count_host_use();

@@ -9,14 +9,23 @@ use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, StopCause, W
 use crate::event::{Event, Touched};
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
-use crate::job::{Attempt, JobState};
+use crate::job::{Attempt, Job, JobState};
 use crate::level::Rule;
+use crate::ports::MeetingPorts;
 use crate::queue::QueueAmount;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::standing::PREEMPTION_WINDOW;
 use crate::state::State;
 use crate::units::{BlockIndex, Epoch};
+
+/// The ports that an allocation takes.
+pub(super) struct Meetings {
+    /// Where its programs meet, on the node of the first worker.
+    programs: u16,
+    /// Where the slice servers of virtual cards meet, by worker; 0: not there. Empty: nowhere.
+    cards: Vec<u16>,
+}
 
 impl State {
     /// Grants virtual cards to a waiting job; `victims` are suspended for it.
@@ -36,7 +45,7 @@ impl State {
             self.validate_victims(&job, workers, victims)?;
             self.validate_queue(&job, workers, victims)?;
         }
-        let port = self.free_port(workers[0].node)?;
+        let ports = self.free_ports(&job, workers)?;
         for victim in victims {
             self.preempt(*victim, id);
         }
@@ -44,7 +53,7 @@ impl State {
         self.set_idle(id, None);
         let number = job.attempts + 1;
         let phase = if victims.is_empty() { AllocationPhase::Active } else { AllocationPhase::Waiting };
-        let allocation = self.make_allocation(id, number, workers, phase, port);
+        let allocation = self.make_allocation(id, number, workers, phase, &ports);
         self.begin_attempt(id, allocation);
         let reason = if victims.is_empty() { Reason::Granted } else { Reason::WaitingForPreempted };
         self.move_job(id, JobState::Starting, reason);
@@ -58,7 +67,7 @@ impl State {
         attempt: u32,
         planned: &[PlannedWorker],
         phase: AllocationPhase,
-        master_port: u16,
+        ports: &Meetings,
     ) -> AllocationId {
         let id = self.next_allocation;
         self.next_allocation = AllocationId(id.0 + 1);
@@ -67,7 +76,7 @@ impl State {
         let mut amount = QueueAmount::default();
         let mut workers = Vec::with_capacity(planned.len());
         for (rank, plan) in (0u32..).zip(planned) {
-            let rank = Rank(rank);
+            let (rank, card_port) = (Rank(rank), ports.cards.get(workers.len()).copied().unwrap_or(0));
             let owner = Owner { allocation: id, epoch, rank };
             self.hold_slices(owner, &plan.slices, phase == AllocationPhase::Waiting);
             self.hold_host(plan.node, request, phase == AllocationPhase::Waiting);
@@ -80,6 +89,7 @@ impl State {
                 slices: plan.slices.clone(),
                 state: WorkerState::Held,
                 exit: None,
+                card_port,
             });
             self.pending_events.push(Event::Worker {
                 job,
@@ -90,19 +100,22 @@ impl State {
             });
         }
         self.charge_held(job, amount);
-        self.ports.take(planned[0].node, master_port);
-        let allocation = Allocation {
+        let mut allocation = Allocation {
             id,
             epoch,
             job,
             attempt,
             phase,
             workers: Arc::new(workers),
-            master_port,
+            master_port: ports.programs,
             granted_at: self.time,
             started_at: None,
-            from: (phase != AllocationPhase::Reserved).then(|| self.begins_from(job, planned.len())).flatten(),
+            from: None,
         };
+        if phase != AllocationPhase::Reserved {
+            allocation.from = self.begins_from(&allocation);
+        }
+        allocation.meetings().for_each(|(node, port)| self.ports.take(node, port));
         self.allocations.insert_cow(id, Arc::new(allocation));
         self.touched.push(Touched::Allocation(id));
         id
@@ -119,12 +132,35 @@ impl State {
         });
     }
 
-    /// A port of a node that no allocation meets at: the first from one that differs from grant to grant.
-    pub(super) fn free_port(&self, node: NodeId) -> Result<u16, Rejection> {
+    /// Ports that nobody meets at, for the programs of an allocation and for the slice servers of each of its virtual
+    /// cards that lies on several nodes.
+    pub(super) fn free_ports(&self, job: &Job, planned: &[PlannedWorker]) -> Result<Meetings, Rejection> {
+        let mut taken = self.ports.clone();
+        let mut free = |node, place| {
+            let port = self.free_port(&taken, node, place)?;
+            taken.take(node, port);
+            Ok(port)
+        };
+        let programs = free(planned[0].node, 0)?;
+        let serves = job.spec.virtual_card.serves_across_nodes();
+        let mut cards = Vec::new();
+        for (place, worker) in planned.iter().enumerate().filter(|_| serves) {
+            let of_card =
+                |other: Option<&PlannedWorker>| other.is_some_and(|other| other.virtual_card == worker.virtual_card);
+            let is_first = place.checked_sub(1).is_none_or(|before| !of_card(planned.get(before)));
+            let meets = is_first && of_card(planned.get(place + 1));
+            cards.push(if meets { free(worker.node, place as u64 + 1)? } else { 0 });
+        }
+        Ok(Meetings { programs, cards })
+    }
+
+    /// A port of a node that is not taken: the first from one that differs from grant to grant, and from place to place
+    /// within one, because nodes may be containers of one host.
+    fn free_port(&self, taken: &MeetingPorts, node: NodeId, place: u64) -> Result<u16, Rejection> {
         let (first, ports) = (self.config.first_master_port, self.config.master_ports);
-        let lowest_from = |from| self.ports.lowest_free(node, from).filter(|port| port - first < ports);
+        let lowest_from = |from| taken.lowest_free(node, from).filter(|port| port - first < ports);
         let turn = match self.follows(Rule::PortsTakeTurns) {
-            true => u16::try_from(self.next_allocation.0 % u64::from(ports.max(1))).unwrap_or(0),
+            true => u16::try_from((self.next_allocation.0 + place) % u64::from(ports.max(1))).unwrap_or(0),
             false => 0,
         };
         let free = first.checked_add(turn).and_then(lowest_from).or_else(|| lowest_from(first));
@@ -179,9 +215,7 @@ impl State {
                 self.node_workers.remove_cow(&worker.node);
             }
         }
-        if let Some(first) = allocation.workers.first() {
-            self.ports.give_back(first.node, allocation.master_port);
-        }
+        allocation.meetings().for_each(|(node, port)| self.ports.give_back(node, port));
         self.allocations.remove_cow(&allocation.id);
         self.touched.push(Touched::Allocation(allocation.id));
         self.pending_events.push(Event::AllocationReleased { job: allocation.job, allocation: allocation.id });

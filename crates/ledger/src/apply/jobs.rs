@@ -318,8 +318,8 @@ impl State {
     pub(super) fn close_attempt(&mut self, allocation: &Allocation, reason: &Reason) {
         let now = self.time;
         let failed = |worker: &&Worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded());
-        let serve_only = self.jobs.get(&allocation.job).is_some_and(|job| job.spec.virtual_card.serves_across_nodes());
-        let decisive = allocation.workers.iter().take(if serve_only { 1 } else { usize::MAX }).find(failed);
+        let spec = self.jobs.get(&allocation.job).map(|job| Arc::clone(&job.spec));
+        let decisive = spec.and_then(|spec| allocation.programs(&spec.virtual_card).find(failed));
         let exit = decisive.or_else(|| allocation.workers.first()).and_then(|worker| worker.exit.clone());
         self.skip_partial_checkpoint(allocation.job);
         self.with_job(allocation.job, |job| {

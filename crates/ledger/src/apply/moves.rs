@@ -33,8 +33,8 @@ impl State {
         }
         self.validate_workers(&job, workers, &[])?;
         self.validate_queue(&job, workers, &[])?;
-        let port = self.free_port(workers[0].node)?;
-        let target = self.make_allocation(id, job.attempts + 1, workers, AllocationPhase::Reserved, port);
+        let ports = self.free_ports(&job, workers)?;
+        let target = self.make_allocation(id, job.attempts + 1, workers, AllocationPhase::Reserved, &ports);
         let movement = self.next_move;
         self.next_move = MoveId(movement.0 + 1);
         let record = Move {
@@ -99,9 +99,8 @@ impl State {
     /// Puts the target of a move into force, as the next attempt of its job.
     fn begin_attempt_at(&mut self, job: JobId, target: AllocationId) {
         let number = self.jobs.get(&job).map_or(1, |job| job.attempts + 1);
-        let workers = self.allocations.get(&target).map_or(0, |target| target.workers.len());
         // What the source saved when it stopped is known by now.
-        let from = self.begins_from(job, workers);
+        let from = self.allocations.get(&target).and_then(|target| self.begins_from(target));
         self.with_allocation(target, |target| {
             target.phase = AllocationPhase::Active;
             target.attempt = number;

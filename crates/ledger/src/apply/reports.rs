@@ -175,18 +175,43 @@ impl State {
             self.count_fault(node, job.id, &exit.message);
         } else if runs && exit.cause == StopCause::Exited {
             self.device_worked(node, job.id);
+            if !exit.succeeded() && allocation.workers.len() > 1 && self.follows(Rule::LossesExcuseGangs) {
+                // Whether that is the fault of another part is known only when all have stopped: those are counted on.
+                self.with_job(job.id, |known| known.node_faults = job.node_faults);
+            }
         }
-        let is_end = exit.succeeded() && job.spec.is_over_with(rank);
+        let cause = exit.cause;
         self.release_worker(id, rank, exit);
         if !runs {
-            self.settle_if_over(job.id, id, job.reason.clone());
+            let reason =
+                if self.excuses(&job, cause, ending) { self.excuse(&job, node, reason) } else { job.reason.clone() };
+            self.settle_if_over(job.id, id, reason);
         } else if ending != Ending::Completed {
             self.wind_up(job.id, ending, reason);
-        } else if is_end || self.allocations.get(&id).is_some_and(|allocation| allocation.is_over()) {
+        } else if self.allocations.get(&id).is_some_and(|held| held.is_over() || has_served(&job, held)) {
             self.wind_up(job.id, Ending::Completed, reason);
         } else {
             self.start_if_all_run(id);
         }
+    }
+
+    /// Whether a worker that ended so tells why another one of its gang had failed: programs fail when one that they
+    /// talk to is gone, often before it is known that its node is.
+    fn excuses(&self, job: &Job, cause: StopCause, ending: Ending) -> bool {
+        let lost = matches!(cause, StopCause::LeaseExpired | StopCause::NodeFault) && ending == Ending::Requeue;
+        let failed = matches!(job.ending, Some(Ending::Failed | Ending::Retry))
+            && matches!(job.reason, Reason::NonZeroExit { .. } | Reason::Signalled { .. });
+        lost && failed && job.state == JobState::Completing && self.follows(Rule::LossesExcuseGangs)
+    }
+
+    /// An attempt did not end by the fault of its job, but as `reason` says.
+    fn excuse(&mut self, job: &Job, node: NodeId, reason: Reason) -> Reason {
+        if let Reason::NodeFault { message, .. } = &reason {
+            self.count_fault(node, job.id, message);
+        }
+        self.with_job(job.id, |job| job.ending = Some(Ending::Requeue));
+        self.move_job(job.id, JobState::Completing, reason.clone());
+        reason
     }
 
     /// Once no worker of an allocation holds anything any more, the allocation leaves the ledger and its job goes on.
@@ -201,8 +226,7 @@ impl State {
         match job.state {
             JobState::Suspending => {
                 let succeeded = |worker: &Worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded);
-                let ends = |worker: &Worker| succeeded(worker) && job.spec.is_over_with(worker.rank);
-                let ended_well = allocation.workers.iter().all(succeeded) || allocation.workers.iter().any(ends);
+                let ended_well = allocation.workers.iter().all(succeeded) || has_served(&job, &allocation);
                 if ended_well {
                     // It ended by itself before it could be asked to stop.
                     self.with_job(id, |job| job.ending = Some(Ending::Completed));
@@ -234,6 +258,14 @@ impl State {
             _ => {}
         }
     }
+}
+
+/// Whether all programs of an allocation have ended well whose other workers only serve them: it is over then, whatever
+/// those do.
+fn has_served(job: &Job, allocation: &Allocation) -> bool {
+    let card = &job.spec.virtual_card;
+    let succeeded = |worker: &Worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded);
+    card.serves_across_nodes() && allocation.programs(card).all(succeeded)
 }
 
 /// How an attempt ends when one of its workers ended like this, and why.

@@ -43,7 +43,7 @@ impl State {
         self.validate_whole_cards(job, workers, &given_back)?;
         self.validate_hosts(job, workers, &given_back)?;
         for (virtual_card, workers) in virtual_cards {
-            self.validate_member(job, &workers).map_err(|problem| {
+            self.validate_virtual_card(job, &workers).map_err(|problem| {
                 problem.unwrap_or_else(|text| mismatch(format!("virtual card {virtual_card}: {text}")))
             })?;
         }
@@ -141,7 +141,7 @@ impl State {
 
     /// Checks one virtual card: span, kinds, labels, compute and memory. The error is a sentence about it, or
     /// a refusal.
-    fn validate_member(&self, job: &Job, workers: &[&PlannedWorker]) -> Result<(), Result<Rejection, String>> {
+    fn validate_virtual_card(&self, job: &Job, workers: &[&PlannedWorker]) -> Result<(), Result<Rejection, String>> {
         let request = &job.spec.virtual_card;
         let problem = |text: &str| Err(Err(text.to_owned()));
         let precision = request.precision.unwrap_or(self.config.reference_precision);

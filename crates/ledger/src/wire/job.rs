@@ -223,13 +223,14 @@ pub(super) fn allocation_from_wire(allocation: stored::Allocation) -> Result<All
 }
 
 fn worker_to_wire(worker: &Worker) -> stored::Worker {
-    let Worker { rank: _, virtual_card, node, slices, state, exit } = worker;
+    let Worker { rank: _, virtual_card, node, slices, state, exit, card_port } = worker;
     stored::Worker {
         member: *virtual_card,
         node_id: node.0,
         slices: slices.iter().map(slice_to_wire).collect(),
         state: state.to_wire(),
         exit: exit.as_ref().map(exit_to_wire),
+        card_port: u32::from(*card_port),
     }
 }
 
@@ -242,6 +243,7 @@ fn worker_from_wire(worker: stored::Worker) -> Result<Worker, FieldError> {
         slices: slices_from_wire(worker.slices)?,
         state: required_enum("state", worker.state)?,
         exit: worker.exit.map(exit_from_wire).transpose().map_err(|error| error.under("exit"))?,
+        card_port: port_from_wire("card_port", worker.card_port)?,
     })
 }
 

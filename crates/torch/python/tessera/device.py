@@ -11,7 +11,7 @@ import types
 
 import torch
 
-from tessera import _native, dispatchers, elsewhere, graph
+from tessera import _native, collective, dispatchers, elsewhere, graph
 
 NAME = "tessera"
 _connection = None
@@ -27,6 +27,7 @@ def start() -> None:
         return
     _dispatcher = dispatchers.load()
     dispatchers.install(_dispatcher, NAME, _module())
+    collective.install(NAME)
     # Parameters stay the same objects when a module moves: tied weights stay tied, and optimisers made before go on working.
     # Overwriting them instead trains tied models wrongly without a word.
     torch.__future__.set_swap_module_params_on_conversion(True)

@@ -11,6 +11,7 @@
 namespace tessera {
 
 constexpr size_t kSpan = 1ull << 44;     // of addresses that nothing lies behind
+constexpr size_t kApart = 512;           // between those of two storages
 constexpr uint64_t kOld = 200'000;       // nanoseconds that the tail of a batch waits at most
 constexpr size_t kFullQueue = 256 << 10; // bytes
 
@@ -279,8 +280,18 @@ c10::DataPtr Client::handle(uint64_t id, uint64_t bytes) {
   if (capture_) capture_->made.insert(id);
   auto total = used_ += bytes;
   if (total > peak) peak = total;
-  auto* address = base_ + ((id * 512) & (kSpan - 1));
+  auto* address = base_ + ((id * kApart) & (kSpan - 1));
   return c10::DataPtr(address, new Handle{id, bytes}, [](void* handle) { client().freed(static_cast<Handle*>(handle)); }, kDevice);
+}
+
+uint64_t name_at(const void* address) { return client().name_at(address); }
+
+// Names go round the addresses: it is the newest that can have this one.
+uint64_t Client::name_at(const void* address) const {
+  size_t place = static_cast<const char*>(address) - base_;
+  TORCH_CHECK(base_ && place < kSpan && place % kApart == 0, "no tensor of the virtual card begins at this address");
+  uint64_t newest = next_storage_ - 1;
+  return newest - ((newest - place / kApart) & (kSpan / kApart - 1));
 }
 
 c10::Storage Client::storage(uint64_t id, uint64_t bytes) {

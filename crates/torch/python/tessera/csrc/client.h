@@ -69,9 +69,16 @@ struct Handle {
 };
 
 inline Handle* handle_of(const c10::StorageImpl* storage) {
-  return static_cast<Handle*>(storage->data_ptr().get_context());
+  auto* handle = static_cast<Handle*>(storage->data_ptr().get_context());
+  TORCH_CHECK(handle, "memory of a virtual card that is known by its address only stays as it is");
+  return handle;
 }
-inline uint64_t name_of(const c10::StorageImpl* storage) { return handle_of(storage)->id; }
+// PyTorch makes storages of the addresses of others, as to pickle them: then the address says which.
+uint64_t name_at(const void* address);
+inline uint64_t name_of(const c10::StorageImpl* storage) {
+  auto* handle = static_cast<Handle*>(storage->data_ptr().get_context());
+  return handle ? handle->id : name_at(storage->data_ptr().get());
+}
 
 class Client {
  public:
@@ -141,6 +148,7 @@ class Client {
   void forget(Recording& recording);
   // Steps that are called with tensors of their own, calls.cpp.
   Tensor stand_in(const Tensor& like);
+  uint64_t name_at(const void* address) const;
   void make_callable(Recording& recording, const std::vector<Tensor>& parameters, const std::vector<Tensor>& results);
   std::optional<std::vector<Tensor>> call(Recording& recording, const std::vector<Tensor>& arguments);
 
