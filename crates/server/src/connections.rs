@@ -1,18 +1,19 @@
 //! The connections that reach a member, each on a seat.
 
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures::{Stream, StreamExt};
 use tessera_connection::{Accepted, Inbound, Peer};
 use tessera_consensus::{Consensus, Machine};
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
+use crate::gathering::Gathering;
 use crate::seats::{Guest, Seat, Seats};
 
 /// The connections that come in, as a server takes them, each as soon as it has a seat.
@@ -66,13 +67,14 @@ pub(crate) struct Seated {
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     /// When it must have said something.
     patience: Option<Pin<Box<Sleep>>>,
+    gathering: Gathering,
 }
 
 impl Seated {
     fn new(io: Accepted, seat: Seat) -> Self {
         let closing = Box::pin(seat.closing().cancelled_owned());
         let patience = Some(Box::pin(sleep(seat.silence())));
-        Self { io, seat, closing, patience }
+        Self { io, seat, closing, patience, gathering: Gathering::default() }
     }
 
     /// The connection as soon as something comes over it, and what comes first; `None` when nothing ever does.
@@ -120,4 +122,32 @@ impl AsyncRead for Seated {
     }
 }
 
-tessera_connection::writes_through!(Seated, io);
+impl AsyncWrite for Seated {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.gathering.poll_turn(cx, || this.seat.has_calls()));
+        Pin::new(&mut this.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.gathering.poll_turn(cx, || this.seat.has_calls()));
+        Pin::new(&mut this.io).poll_write_vectored(cx, bytes)
+    }
+}
