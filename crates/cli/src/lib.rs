@@ -68,6 +68,12 @@ pub fn main() -> ExitCode {
     exit.end()
 }
 
+/// Threads of a member besides that of consensus, one for each processor in all. More of them wake each other for work
+/// that one had done by then: with two processors that was a third of a member's switches between threads.
+fn threads_beside_consensus() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get() - 1).max(1)
+}
+
 /// Members and agents get a runtime with threads; a command of the client needs none.
 fn run(cli: Cli) -> Result<Exit, Failure> {
     // What the builder said; another build without it goes without.
@@ -80,6 +86,9 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     } else {
         tokio::runtime::Builder::new_current_thread()
     };
+    if let Command::Server(_) = cli.command {
+        builder.worker_threads(threads_beside_consensus());
+    }
     let runtime = builder
         .enable_all()
         .build()

@@ -5,18 +5,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::Stream;
 use futures::future::BoxFuture;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tonic::transport::server::Connected;
 
-use crate::{BoxedIo, Peer, Transport};
+use crate::{BoxedIo, Peer, Transport, here};
 
 /// Pause after a connection that could not be accepted: most often the process has as many files open as it may, and
 /// some must be closed first.
@@ -24,6 +24,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long what was written may wait for the other end to read it, before the system closes the connection.
 const UNREAD: Duration = Duration::from_secs(30);
+
+/// How often the other end of a bare connection is asked whether it is there, while it says nothing.
+const ALIVE: Duration = Duration::from_secs(10);
 
 /// Where connections come from.
 pub trait Listener: Send + Sync + 'static {
@@ -91,7 +94,7 @@ impl Inbound {
             match self.listener.accept().await {
                 Ok((io, address)) => {
                     let (io, peer) = self.transport.accepted(address, io);
-                    return Accepted { io, peer };
+                    return Accepted { io, peer, first: None };
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -117,6 +120,8 @@ impl fmt::Debug for Inbound {
 pub struct Accepted {
     io: BoxedIo,
     peer: Peer,
+    /// A byte that was looked at and not read yet.
+    first: Option<u8>,
 }
 
 impl Accepted {
@@ -124,6 +129,33 @@ impl Accepted {
     #[must_use]
     pub const fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// The first byte that comes, which says what is spoken: it is read again by whoever reads next. `None` when the
+    /// other end closes without a word.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn poll_first_byte(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        if self.first.is_none() {
+            let mut byte = [0];
+            let mut buffer = ReadBuf::new(&mut byte);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
+            self.first = buffer.filled().first().copied();
+        }
+        Poll::Ready(Ok(self.first))
+    }
+
+    /// The bare connection, for what is not HTTP and has no questions of its own whether the other end lives: here the
+    /// kernel asks. It is driven by the runtime that this is called in from now on. A first byte that was only looked
+    /// at is gone.
+    ///
+    /// # Errors
+    /// When the connection broke meanwhile.
+    pub fn into_bare(self) -> io::Result<BoxedIo> {
+        here(self.io, |stream| {
+            SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(ALIVE).with_interval(ALIVE))
+        })
     }
 }
 
@@ -143,6 +175,12 @@ impl Connected for Accepted {
 
 impl AsyncRead for Accepted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if buffer.remaining() > 0
+            && let Some(first) = self.first.take()
+        {
+            buffer.put_slice(&[first]);
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }

@@ -53,16 +53,36 @@ mod outbound;
 pub mod pages;
 mod transport;
 
+use std::any::Any;
+use std::io;
+
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
 pub use inbound::{Accepted, Inbound, Listener};
 pub use outbound::{BadAddress, ConnectError, Dialer, KeepAlive, Outbound, Terms};
 pub use transport::{Peer, Transport};
 
 /// A connection: bytes both ways.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub trait Io: AsyncRead + AsyncWrite + Any + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+impl<T: AsyncRead + AsyncWrite + Any + Send + Unpin> Io for T {}
 
 /// A connection of whatever kind.
 pub type BoxedIo = Box<dyn Io>;
+
+/// Has a connection driven by the runtime that this is called in, so that no other thread has to wake it there; `set`
+/// sets what its socket needs. What is not TCP stays as it is.
+fn here(io: BoxedIo, set: impl FnOnce(&TcpStream) -> io::Result<()>) -> io::Result<BoxedIo> {
+    if !(&*io as &dyn Any).is::<TcpStream>() {
+        return Ok(io);
+    }
+    match (io as Box<dyn Any>).downcast::<TcpStream>() {
+        Ok(stream) => {
+            let stream = TcpStream::from_std(stream.into_std()?)?;
+            set(&stream)?;
+            Ok(Box::new(stream))
+        }
+        Err(_) => Err(io::Error::other("a connection changed its kind")),
+    }
+}

@@ -8,10 +8,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::Service as _;
 
-use crate::{BoxedIo, Transport};
+use crate::{BoxedIo, Transport, here};
 
 /// Opens connections, in place of TCP.
 pub trait Dialer: Send + Sync + 'static {
@@ -93,6 +95,26 @@ impl Outbound {
     pub async fn connect(&self, address: &str, terms: &Terms) -> Result<Channel, ConnectError> {
         let endpoint = self.endpoint(address, terms)?;
         Ok(endpoint.connect_with_connector(self.connector(address, terms)).await?)
+    }
+
+    /// A connection to `address` (`host:port`) without HTTP on it. The kernel asks whether the other end lives, and
+    /// gives up what it does not acknowledge for as long as an answer may take.
+    ///
+    /// # Errors
+    /// When nobody takes it, or it takes too long.
+    pub async fn bare(&self, address: &str, terms: &Terms) -> io::Result<BoxedIo> {
+        let uri = self.transport.uri(address).parse().map_err(io::Error::other)?;
+        let opening = self.connector(address, terms).call(uri);
+        let opened = match terms.connect_timeout {
+            Some(patience) => timeout(patience, opening).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?,
+            None => opening.await,
+        };
+        here(opened?.into_inner(), |stream| {
+            let Some(KeepAlive { interval, timeout, .. }) = terms.keep_alive else { return Ok(()) };
+            let socket = SockRef::from(stream);
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(interval).with_interval(interval))?;
+            socket.set_tcp_user_timeout(Some(timeout))
+        })
     }
 
     fn endpoint(&self, address: &str, terms: &Terms) -> Result<Endpoint, BadAddress> {

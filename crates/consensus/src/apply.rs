@@ -151,6 +151,7 @@ impl<M: Machine> Applier<M> {
         for (responder, reply) in replies {
             responder.send(reply);
         }
+        self.machine()?.announce();
         Ok(())
     }
 
@@ -239,7 +240,9 @@ impl<M: Machine> RaftStateMachine<TypeConfig> for Applier<M> {
         };
         self.note_members();
         tracing::info!(last = ?self.position.last, "snapshot installed");
-        self.publish()
+        self.publish()?;
+        self.machine()?.announce();
+        Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot<SnapshotData>>> {

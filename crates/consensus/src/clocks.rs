@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::ids::MemberId;
@@ -75,25 +76,33 @@ impl Clocks {
         }
     }
 
-    /// What is known at `now`, when this member's own clock shows `wall`.
-    pub(crate) fn sight(&self, now: Instant, wall: LogTime) -> Sight {
-        let known = self.voters.iter().filter_map(|voter| {
+    /// What the voters' clocks show at `now`, as far as that is known, when this member's own shows `wall`.
+    fn known(&self, now: Instant, wall: LogTime) -> impl Iterator<Item = (MemberId, Duration)> {
+        self.voters.iter().filter_map(move |voter| {
             if *voter == self.own {
                 return Some((*voter, Duration::from_millis(wall.0)));
             }
             let reading = self.others.get(voter)?;
             (now.saturating_duration_since(reading.at) <= FRESH).then(|| (*voter, reading.by(now)))
-        });
-        let known: BTreeMap<MemberId, Duration> = known.collect();
-        let mut shown: Vec<Duration> = known.values().copied().collect();
+        })
+    }
+
+    /// What they agree on; `None` when too few are known. It is asked for with every call that changes something.
+    pub(crate) fn agreed(&self, now: Instant, wall: LogTime) -> Option<Agreed> {
+        let mut shown: SmallVec<[Duration; 8]> = self.known(now, wall).map(|(_, time)| time).collect();
         shown.sort_unstable_by_key(|time| std::cmp::Reverse(*time));
         let alone = self.voters.len() == 1;
-        let agreed = shown.get(self.voters.len() / 2).map(|time| Agreed { time: *time, alone });
+        shown.get(self.voters.len() / 2).map(|time| Agreed { time: *time, alone })
+    }
+
+    /// What is known at `now`, when this member's own clock shows `wall`.
+    pub(crate) fn sight(&self, now: Instant, wall: LogTime) -> Sight {
+        let agreed = self.agreed(now, wall);
         // A member without a vote has a clock too; it does not count, and may still be off.
         let own = (self.own, Duration::from_millis(wall.0));
         let offset = |agreed: Agreed, time: Duration| signed_millis(time).saturating_sub(signed_millis(agreed.time));
         let offsets = agreed.map(|agreed| {
-            known.into_iter().chain([own]).map(|(member, time)| (member, offset(agreed, time))).collect()
+            self.known(now, wall).chain([own]).map(|(member, time)| (member, offset(agreed, time))).collect()
         });
         Sight { agreed, offsets: offsets.unwrap_or_default() }
     }

@@ -56,6 +56,10 @@ pub trait Machine: Send + 'static {
     /// Called after each batch of applied entries, before their outcomes are delivered: the place to publish a view.
     fn publish(&mut self);
 
+    /// Called after each batch whose outcomes were delivered: the place to wake whoever watches the view, so that who
+    /// waits for an outcome does not wait for them.
+    fn announce(&mut self) {}
+
     /// An immutable copy for a snapshot. Must be cheap (no walk over the state): it runs between two applies.
     fn freeze(&self) -> Box<dyn Frozen>;
 

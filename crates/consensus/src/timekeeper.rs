@@ -71,7 +71,7 @@ impl Timekeeper {
             return (self.wall.now(), None);
         }
         let now = Instant::now();
-        let agreed = known.clocks.sight(now, self.wall.now()).agreed;
+        let agreed = known.clocks.agreed(now, self.wall.now());
         let (time, step) = known.log.read(now, agreed);
         if let Some(step) = step {
             tracing::warn!(
@@ -92,7 +92,8 @@ impl Timekeeper {
 
     /// The time that a quorum of the clocks agree on; log time while too few are known.
     pub(crate) fn right_time(&self) -> LogTime {
-        match self.sight().agreed {
+        let agreed = self.known().clocks.agreed(Instant::now(), self.wall.now());
+        match agreed {
             Some(agreed) => LogTime(u64::try_from(agreed.time.as_millis()).unwrap_or(u64::MAX)),
             None => self.now(),
         }

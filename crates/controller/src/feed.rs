@@ -74,7 +74,7 @@ pub fn feed(state: Arc<State>) -> (FeedWriter, Feed) {
 }
 
 impl FeedWriter {
-    /// Publishes a state and what was touched since the last one.
+    /// Publishes a state and what was touched since the last one; nobody is woken before [`announce`](Self::announce).
     pub fn publish(&self, state: Arc<State>, touched: Vec<Touched>) {
         self.put(state, Scope::Keys(touched));
     }
@@ -95,8 +95,17 @@ impl FeedWriter {
             (Scope::Keys(known), Scope::Keys(more)) if known.len() + more.len() <= LIMIT => known.extend(more),
             (known, _) => *known = Scope::Everything,
         }
-        drop(slot);
-        self.0.published.notify_one();
+    }
+
+    /// Wakes who reads, if there is something to read.
+    pub fn announce(&self) {
+        let new = {
+            let slot = self.0.slot();
+            slot.open && !slot.taken
+        };
+        if new {
+            self.0.published.notify_one();
+        }
     }
 }
 

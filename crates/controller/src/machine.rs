@@ -187,7 +187,15 @@ impl Machine for LedgerMachine {
         } else {
             self.feed.publish(Arc::clone(&state), touched);
         }
-        self.published.send_replace(state);
+        self.published.send_if_modified(|published| {
+            *published = state;
+            false
+        });
+    }
+
+    fn announce(&mut self) {
+        self.feed.announce();
+        self.published.send_modify(|_| {});
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
@@ -337,6 +345,23 @@ mod tests {
         machine.publish();
         assert_eq!(view.current().revision(), Revision(2));
         assert_eq!(reader.changed().await.scope, Scope::Keys(vec![Touched::Queues]));
+    }
+
+    #[tokio::test]
+    async fn who_watches_is_woken_when_what_is_published_is_announced() {
+        let (mut machine, view, feed) = LedgerMachine::new(Level::NEWEST);
+        let (mut changes, mut reader) = (view.changes(), feed.open());
+        reader.changed().await;
+        machine.apply(at(1), &[make_queue("red")]).expect("it can be read");
+        {
+            let mut watching = std::pin::pin!(async { tokio::join!(changes.changed(), reader.changed()) });
+            assert!(futures::poll!(watching.as_mut()).is_pending());
+            machine.publish();
+            machine.announce();
+            watching.await.0.expect("the machine is there");
+        }
+        machine.announce();
+        assert!(futures::poll!(std::pin::pin!(reader.changed())).is_pending(), "there is nothing new");
     }
 
     #[tokio::test]

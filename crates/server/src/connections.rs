@@ -1,24 +1,53 @@
 //! The connections that reach a member, each on a seat.
 
-use std::future::Future;
-use std::io;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use tessera_connection::{Accepted, Inbound, Peer};
-use tokio::io::{AsyncRead, ReadBuf};
+use tessera_consensus::{Consensus, Machine};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
-use crate::seats::{Seat, Seats};
+use crate::gathering::Gathering;
+use crate::seats::{Guest, Seat, Seats};
 
 /// The connections that come in, as a server takes them, each as soon as it has a seat.
 pub(crate) fn incoming(inbound: Inbound, seats: Seats) -> impl Stream<Item = io::Result<Seated>> {
     futures::stream::unfold((inbound, seats), |(inbound, seats)| async {
         let accepted = inbound.next().await;
         Some((Ok(Seated::new(accepted, seats.take().await)), (inbound, seats)))
+    })
+}
+
+/// The same, without the lines of other members: those go to consensus, each on a seat too.
+pub(crate) fn incoming_beside_lines<M: Machine>(
+    inbound: Inbound,
+    seats: Seats,
+    consensus: Consensus<M>,
+) -> impl Stream<Item = io::Result<Seated>> {
+    // As many may be silent at a time as there are seats for those.
+    let begun = incoming(inbound, seats).map(Seated::begun).buffer_unordered(usize::MAX);
+    begun.filter_map(move |begun| {
+        let others = match begun {
+            Some((first, line)) if Consensus::<M>::is_line(first) => {
+                let Seated { io, seat, .. } = line;
+                seat.belongs_to(Guest::Own);
+                let serving = consensus.serve_line(io);
+                tokio::spawn(async move {
+                    let _kept = seat;
+                    serving.await;
+                });
+                None
+            }
+            Some((_, other)) => Some(Ok(other)),
+            None => None,
+        };
+        std::future::ready(others)
     })
 }
 
@@ -38,13 +67,25 @@ pub(crate) struct Seated {
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     /// When it must have said something.
     patience: Option<Pin<Box<Sleep>>>,
+    gathering: Gathering,
 }
 
 impl Seated {
     fn new(io: Accepted, seat: Seat) -> Self {
         let closing = Box::pin(seat.closing().cancelled_owned());
         let patience = Some(Box::pin(sleep(seat.silence())));
-        Self { io, seat, closing, patience }
+        Self { io, seat, closing, patience, gathering: Gathering::default() }
+    }
+
+    /// The connection as soon as something comes over it, and what comes first; `None` when nothing ever does.
+    async fn begun(seated: io::Result<Self>) -> Option<(u8, Self)> {
+        let mut this = seated.ok()?;
+        let first = poll_fn(|cx| match this.poll_closing(cx) {
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => this.io.poll_first_byte(cx).map(|first| first.ok().flatten()),
+        });
+        let first = first.await?;
+        Some((first, this))
     }
 
     /// Whether the connection is to be closed: it was silent for too long, or had to make room.
@@ -81,4 +122,32 @@ impl AsyncRead for Seated {
     }
 }
 
-tessera_connection::writes_through!(Seated, io);
+impl AsyncWrite for Seated {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.gathering.poll_turn(cx, || this.seat.has_calls()));
+        Pin::new(&mut this.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.gathering.poll_turn(cx, || this.seat.has_calls()));
+        Pin::new(&mut this.io).poll_write_vectored(cx, bytes)
+    }
+}

@@ -42,7 +42,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::Layer;
 
-use crate::connections::incoming;
+use crate::connections::incoming_beside_lines;
 use crate::json_face::JsonFace;
 use crate::limits::{LimitMeters, MemberLimits};
 use crate::seats::Seats;
@@ -150,6 +150,7 @@ pub async fn serve<A: AgentService>(
         }
     };
     *routes.axum_router_mut() = std::mem::take(routes.axum_router_mut()).route("/v1/{*path}", any(answer));
+    let incoming = incoming_beside_lines(inbound, seats, pool.consensus().clone());
     let server = Server::builder()
         .concurrency_limit_per_connection(CALLS_PER_CONNECTION)
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
@@ -161,7 +162,7 @@ pub async fn serve<A: AgentService>(
         .layer(ReasonLayer)
         .layer(admit)
         .layer(leader)
-        .serve_with_incoming_shutdown(routes.prepare(), incoming(inbound, seats), shutdown.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(routes.prepare(), incoming, shutdown.clone().cancelled_owned());
     let drained = async {
         shutdown.cancelled().await;
         tokio::time::sleep(settings.drain).await;

@@ -12,6 +12,7 @@ mod connections;
 #[cfg(feature = "rocksdb")]
 mod consensus_runtime;
 pub mod founding;
+mod gathering;
 pub mod grpc;
 pub mod http;
 pub mod json_face;

@@ -7,6 +7,7 @@
 //! a place: what does not come at once waits with the kernel, and every connection has that second to say something.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -96,7 +97,13 @@ impl Seats {
         book.next += 1;
         book.silent.insert(id, (now, closing.clone()));
         drop(book);
-        let seat = Taken { id, closing, guest: Mutex::new(Guest::Nobody), shared: Arc::clone(&self.shared) };
+        let seat = Taken {
+            id,
+            closing,
+            guest: Mutex::new(Guest::Nobody),
+            calls: AtomicUsize::new(0),
+            shared: Arc::clone(&self.shared),
+        };
         Ok(Seat(Arc::new(seat)))
     }
 }
@@ -117,7 +124,19 @@ struct Taken {
     id: u64,
     closing: CancellationToken,
     guest: Mutex<Guest>,
+    /// Calls under way.
+    calls: AtomicUsize,
     shared: Arc<Shared>,
+}
+
+/// A call under way over a connection.
+#[derive(Debug)]
+pub(crate) struct Calling(Seat);
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Seat {
@@ -141,6 +160,17 @@ impl Seat {
         shared.used.set(i64::try_from(book.clients).unwrap_or(i64::MAX));
         *present = guest;
         true
+    }
+
+    /// A call that will be answered soon comes over the connection.
+    pub(crate) fn call(&self) -> Calling {
+        self.0.calls.fetch_add(1, Ordering::Relaxed);
+        Calling(self.clone())
+    }
+
+    /// Whether such calls are under way.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.0.calls.load(Ordering::Relaxed) > 0
     }
 
     /// Whether any call has come.

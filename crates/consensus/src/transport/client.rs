@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Response;
 
+use super::appends::{Appends, Kept};
 use super::beats::{Answers, Beats};
 use super::gathered::Gathered;
 use super::links::{CallError, InUse, Lane, Links, failed};
@@ -34,7 +35,7 @@ use crate::types::{Place, Snapshot, TypeConfig, Vote};
 /// Requests on their way to the connection; the window of what is unanswered is openraft's.
 const PUMP_DEPTH: usize = 16;
 
-type Rpc<T> = Result<T, RPCError<TypeConfig>>;
+pub(super) type Rpc<T> = Result<T, RPCError<TypeConfig>>;
 
 /// Makes clients for openraft; the connections outlive them.
 pub(crate) struct Network {
@@ -52,6 +53,7 @@ impl Network {
             peer: place.member(target),
             heartbeats,
             beats: Mutex::new(Beats::Unopened),
+            kept: Kept::default(),
         }
     }
 }
@@ -75,13 +77,15 @@ pub(crate) struct PeerClient {
     heartbeats: bool,
     /// Never locked: openraft wants its clients to be shareable, and shares none.
     beats: Mutex<Beats>,
+    /// The line that appends went over last.
+    kept: Kept,
 }
 
 pub(super) fn unreachable(error: &CallError) -> Unreachable<TypeConfig> {
     Unreachable::new(error)
 }
 
-fn unreadable(error: Unreadable) -> RPCError<TypeConfig> {
+pub(super) fn unreadable(error: Unreadable) -> RPCError<TypeConfig> {
     RPCError::Network(NetworkError::new(&error))
 }
 
@@ -117,9 +121,20 @@ impl PeerClient {
         wire::outcome_from_pb(answer.outcome).map_err(unreadable)
     }
 
-    /// Opens a stream of appends: requests go in as openraft makes them, answers come out in their order. Requests do
-    /// not wait for the other side to open its half, which would cost a new leader a round trip.
+    /// Opens a stream of appends: requests go in as openraft makes them, answers come out in their order.
     fn open_append<S>(&self, input: S) -> Rpc<BoxStream<'static, Rpc<StreamAppendResult<TypeConfig>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+    {
+        if self.links.has_lines(&self.peer) {
+            return Ok(Appends::new(&self.links, &self.peer, &self.kept, input).boxed());
+        }
+        self.call_append(input)
+    }
+
+    /// The same as a call, for a member that knows no lines. Requests do not wait for the other side to open its half,
+    /// which would cost a new leader a round trip.
+    fn call_append<S>(&self, input: S) -> Rpc<BoxStream<'static, Rpc<StreamAppendResult<TypeConfig>>>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
     {

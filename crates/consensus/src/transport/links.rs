@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tessera_connection::{KeepAlive, Outbound, Terms};
+use tessera_connection::{BoxedIo, KeepAlive, Outbound, Terms};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
@@ -35,6 +35,9 @@ pub(crate) enum Lane {
 
 const LANES: usize = 3;
 
+/// How long a member that knows no lines is called instead: it may be upgraded meanwhile.
+const CALLED: Duration = Duration::from_secs(30);
+
 /// What a process is asked when it shall become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
@@ -61,6 +64,8 @@ pub(crate) enum CallError {
 pub(crate) struct Peer {
     address: String,
     lanes: [Mutex<Option<Connection>>; LANES],
+    /// Until when it is called, because it knows no lines.
+    called_until: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone)]
@@ -86,7 +91,7 @@ pub(crate) struct InUse {
     peer: Arc<Peer>,
     lane: Lane,
     connection: Connection,
-    lease: Duration,
+    silence: Duration,
 }
 
 impl InUse {
@@ -108,7 +113,7 @@ impl InUse {
     /// A call went unanswered. A busy peer answers late, a dead connection never: it is given up after two leases of
     /// silence, and not before, because dialling anew makes a busy peer busier.
     pub(super) fn note_silence(&self) {
-        if self.answered().elapsed() >= self.lease * 2 {
+        if self.answered().elapsed() >= self.silence {
             self.drop_connection();
         }
     }
@@ -123,6 +128,14 @@ impl InUse {
 }
 
 impl Peer {
+    fn at(address: String) -> Self {
+        Peer { address, lanes: Default::default(), called_until: Mutex::default() }
+    }
+
+    fn called_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.called_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lane(&self, lane: Lane) -> MutexGuard<'_, Option<Connection>> {
         self.lanes[lane as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,7 +153,7 @@ impl Links {
         match peers.get(&member.id) {
             Some(peer) if peer.address == member.address => Arc::clone(peer),
             _ => {
-                let peer = Arc::new(Peer { address: member.address.clone(), lanes: Default::default() });
+                let peer = Arc::new(Peer::at(member.address.clone()));
                 peers.insert(member.id, Arc::clone(&peer));
                 peer
             }
@@ -164,18 +177,45 @@ impl Links {
                 }
             }
         };
-        Ok(InUse { peer, lane, connection, lease: self.shared.config.election_timeout_max })
+        Ok(InUse { peer, lane, connection, silence: self.silence() })
+    }
+
+    fn terms(&self) -> Terms {
+        let patience = self.shared.config.append_timeout;
+        Terms {
+            connect_timeout: Some(patience),
+            keep_alive: Some(KeepAlive { interval: KEEP_ALIVE, timeout: patience, while_idle: true }),
+            window_bytes: None,
+        }
     }
 
     fn dial(&self, address: &str, lane: Lane) -> Result<Channel, CallError> {
-        let patience = self.shared.config.append_timeout;
-        let terms = Terms {
-            connect_timeout: Some(patience),
-            keep_alive: Some(KeepAlive { interval: KEEP_ALIVE, timeout: patience, while_idle: true }),
-            window_bytes: Some(if lane == Lane::Control { 1 << 16 } else { 4 << 20 }),
-        };
+        let window = if lane == Lane::Control { 1 << 16 } else { 4 << 20 };
+        let terms = Terms { window_bytes: Some(window), ..self.terms() };
         let _driven_there = self.runtime.enter();
         self.outbound.lazily(address, &terms).map_err(|error| CallError::Failed(error.to_string()))
+    }
+
+    /// A connection for a line.
+    pub(super) async fn bare(&self, member: &Member) -> Result<BoxedIo, CallError> {
+        let opened = self.outbound.bare(&member.address, &self.terms()).await;
+        opened.map_err(|error| CallError::Failed(format!("no connection: {error}")))
+    }
+
+    /// Whether a member may know lines.
+    pub(super) fn has_lines(&self, member: &Member) -> bool {
+        self.peer(member).called_until().is_none_or(|until| until <= Instant::now())
+    }
+
+    /// Notes that a member knows no lines.
+    pub(super) fn note_no_lines(&self, member: &Member) {
+        tracing::info!(peer = %member, "it is of a release that knows no lines, and is called instead");
+        *self.peer(member).called_until() = Some(Instant::now() + CALLED);
+    }
+
+    /// For how long a connection may carry no answer before it is given up: two leases.
+    pub(super) fn silence(&self) -> Duration {
+        self.shared.config.election_timeout_max * 2
     }
 
     /// Where consensus runs.
@@ -320,18 +360,22 @@ impl Links {
     }
 }
 
+impl From<&Status> for CallError {
+    fn from(status: &Status) -> Self {
+        match status.code() {
+            Code::FailedPrecondition => CallError::Refused(status.message().to_owned()),
+            code => CallError::Failed(format!("{code}: {}", status.message())),
+        }
+    }
+}
+
 /// What a failed call says, and what it means for the connection it was made on.
 pub(super) fn failed(connection: &InUse, status: Status) -> CallError {
     match status.code() {
-        Code::FailedPrecondition => CallError::Refused(status.message().to_owned()),
+        Code::FailedPrecondition => {}
         // The peer's own clock ran out, or ours on the way: silence, not a broken connection.
-        Code::Cancelled | Code::DeadlineExceeded => {
-            connection.note_silence();
-            CallError::Failed(format!("{}: {}", status.code(), status.message()))
-        }
-        _ => {
-            connection.drop_connection();
-            CallError::Failed(format!("{}: {}", status.code(), status.message()))
-        }
+        Code::Cancelled | Code::DeadlineExceeded => connection.note_silence(),
+        _ => connection.drop_connection(),
     }
+    CallError::from(&status)
 }

@@ -1,12 +1,17 @@
-//! How members talk: our own messages over gRPC.
+//! How members talk: our own messages, the frequent ones on lines of their own, the others over gRPC.
 //!
-//! Each member keeps three connections to each other one, so that what is large never delays what is urgent: *control*
-//! (votes, heartbeats, questions of readers), *bulk* (appends, pipelined on one stream) and *snapshot*. Every call has
-//! a deadline; a connection that breaks or falls silent is dropped and dialled anew by the next call.
+//! Appends, pipelined, and heartbeats have a connection each, without HTTP ([`line`]): they are nearly all that is said.
+//! For calls each member keeps three connections to each other one, so that what is large never delays what is urgent:
+//! *control* (votes, questions of readers), *snapshot*, and *bulk* (appends to a release that knows no lines). Every
+//! call has a deadline; a connection that breaks or falls silent is dropped and dialled anew when it is needed next.
 
+mod appends;
 mod beats;
 mod client;
+mod frames;
 mod gathered;
+mod line;
+mod lines;
 mod links;
 mod receive;
 mod send;

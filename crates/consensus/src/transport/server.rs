@@ -39,7 +39,7 @@ pub fn raft_service<M: Machine>(consensus: &Consensus<M>) -> RaftServer<M> {
 
 /// Answers the calls of other members; see [`raft_service`].
 pub struct Served<M: Machine> {
-    inner: Arc<Inner<M>>,
+    pub(super) inner: Arc<Inner<M>>,
 }
 
 impl<M: Machine> std::fmt::Debug for Served<M> {
@@ -48,7 +48,7 @@ impl<M: Machine> std::fmt::Debug for Served<M> {
     }
 }
 
-fn gone(error: impl std::fmt::Display) -> Status {
+pub(super) fn gone(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member has stopped: {error}"))
 }
 
@@ -98,7 +98,7 @@ impl<M: Machine> Served<M> {
 
     /// For what only a member may do. A data folder that was never admitted under this id is either new or a member's
     /// that lost its data; letting it vote or acknowledge could elect a leader that lacks committed entries.
-    fn check_member(&self, header: Option<&pb::Header>) -> Result<(), Status> {
+    pub(super) fn check_member(&self, header: Option<&pb::Header>) -> Result<(), Status> {
         self.check(header)?;
         let (from, start) = header.map_or((0, 0), |header| (header.from, header.start));
         self.inner.shared.starts.hear(MemberId(from), start, Instant::now()).map_err(doubled)?;
@@ -184,7 +184,7 @@ impl<M: Machine> Consensus<M> {
 }
 
 /// Why a stream of requests ended early.
-type Ended = Arc<Mutex<Option<Status>>>;
+pub(super) type Ended = Arc<Mutex<Option<Status>>>;
 
 /// The requests of a stream, until one is not for us or cannot be read.
 fn requests<M: Machine>(
@@ -214,24 +214,34 @@ impl<M: Machine> Served<M> {
         let Some(message) = incoming.message().await? else {
             return Ok(None);
         };
-        match from {
-            Some(from) => self.inner.shared.starts.check(*from, Instant::now()).map_err(doubled)?,
+        let from = match *from {
+            Some(from) => from,
             // Only the first message says who sends.
             None => {
                 self.check_member(message.header.as_ref())?;
-                *from = message.header.as_ref().map(|header| MemberId(header.from));
+                *from.insert(MemberId(message.header.as_ref().map_or(0, |header| header.from)))
             }
-        }
+        };
+        self.take_append(from, message).map(Some)
+    }
+
+    /// An append from a member that was found to be one when it began to send.
+    pub(super) fn take_append(
+        &self,
+        from: MemberId,
+        message: pb::AppendRequest,
+    ) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
+        self.inner.shared.starts.check(from, Instant::now()).map_err(doubled)?;
         let vote = message.vote;
         let request = wire::append_from_pb(message).map_err(|error| self.cannot_read(vote, error))?;
         self.plausible(request.vote)?;
         self.note_leader(&request.vote, index_of(request.leader_commit.as_ref()));
-        Ok(Some(request))
+        Ok(request)
     }
 }
 
 impl<M: Machine> Served<M> {
-    async fn take_heartbeat(&self, request: pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, Status> {
+    pub(super) async fn take_heartbeat(&self, request: pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, Status> {
         self.check_member(request.header.as_ref())?;
         let heartbeat = wire::heartbeat_from_pb(request).map_err(garbled)?;
         self.plausible(heartbeat.vote)?;

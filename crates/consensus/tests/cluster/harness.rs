@@ -1,11 +1,13 @@
 //! Members in one process: real gRPC over loopback, modelled disks, connections that can be cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use tessera_connection::Inbound;
 use tessera_consensus::{
     Applied, Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, LogIndex, LogTime,
     Member, MemberId, ProposeError, Role, StartError, Status, SystemClock, raft_service,
@@ -14,11 +16,10 @@ use tessera_store::MemoryDisk;
 use tessera_store::memory::{Crash, Flushing};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::register::{Faults, Register, View, command};
-use crate::wires::{Wire, Wires};
+use crate::wires::{Cuttable, Wires};
 
 /// How long anything may take before a test fails.
 pub const BOUND: Duration = Duration::from_secs(30);
@@ -98,6 +99,8 @@ pub struct Cluster {
     pub cluster: ClusterId,
     pub seats: BTreeMap<u64, Seat>,
     pub nodes: BTreeMap<u64, Node>,
+    /// Members that are started as of a release that knows no lines; they dial them all the same.
+    pub without_lines: BTreeSet<u64>,
 }
 
 impl Node {
@@ -137,6 +140,7 @@ impl Cluster {
             cluster: ClusterId::new("test").expect("a legal id"),
             seats: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            without_lines: BTreeSet::new(),
         }
     }
 
@@ -188,7 +192,8 @@ impl Cluster {
         let consensus = Consensus::start(self.config.clone(), identity, environment, machine).await?;
         let listener = TcpListener::bind(&seat.member.address).await.expect("the address was free a moment ago");
         let cut = CancellationToken::new();
-        let server = tokio::spawn(serve(consensus.clone(), listener, cut.clone()));
+        let lines = !self.without_lines.contains(&id);
+        let server = tokio::spawn(serve(consensus.clone(), listener, cut.clone(), lines));
         let member = seat.member.clone();
         self.nodes.insert(id, Node { member, consensus, view, faults, cut, server });
         Ok(())
@@ -283,16 +288,26 @@ impl Cluster {
     }
 }
 
-async fn serve(consensus: Consensus<Register>, listener: TcpListener, cut: CancellationToken) {
+/// As a member does, or, with `lines` off, as a release that knows no lines does.
+async fn serve(consensus: Consensus<Register>, listener: TcpListener, cut: CancellationToken, lines: bool) {
     let service = raft_service(&consensus);
-    drop(consensus);
-    let per_connection = cut.clone();
-    let incoming = TcpListenerStream::new(listener).map(move |accepted| {
-        let stream = accepted?;
-        stream.set_nodelay(true)?;
-        Ok::<_, std::io::Error>(Wire::new(stream, per_connection.clone(), None))
+    let inbound = Inbound::new(Arc::new(Cuttable { listener, cut: cut.clone() }));
+    let begun = inbound.incoming().map(|accepted| async {
+        let mut accepted = accepted.ok()?;
+        let first = poll_fn(|cx| accepted.poll_first_byte(cx)).await.ok()??;
+        Some((first, accepted))
+    });
+    let incoming = begun.buffer_unordered(usize::MAX).filter_map(std::future::ready).filter_map(move |(first, it)| {
+        let web = if lines && Consensus::<Register>::is_line(first) {
+            tokio::spawn(consensus.serve_line(it));
+            None
+        } else {
+            Some(Ok::<_, std::io::Error>(it))
+        };
+        std::future::ready(web)
     });
     let served = tonic::transport::Server::builder()
+        .accept_http1(true)
         .add_service(service)
         .serve_with_incoming_shutdown(incoming, cut.cancelled_owned())
         .await;

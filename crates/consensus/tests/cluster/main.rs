@@ -6,6 +6,7 @@ mod damage;
 mod failover;
 mod harness;
 mod identity;
+mod lines;
 mod measures;
 mod membership;
 mod proposals;

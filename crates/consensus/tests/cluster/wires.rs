@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
-use tessera_connection::{BoxedIo, Dialer, Outbound};
+use tessera_connection::{BoxedIo, Dialer, Listener, Outbound};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 #[derive(Default)]
@@ -155,8 +156,22 @@ impl AsyncWrite for Wire {
     }
 }
 
-impl tonic::transport::server::Connected for Wire {
-    type ConnectInfo = ();
+/// A listener whose connections a test can cut.
+pub struct Cuttable {
+    pub listener: TcpListener,
+    pub cut: CancellationToken,
+}
 
-    fn connect_info(&self) {}
+impl Listener for Cuttable {
+    fn accept(&self) -> BoxFuture<'_, io::Result<(BoxedIo, SocketAddr)>> {
+        Box::pin(async {
+            let (stream, from) = self.listener.accept().await?;
+            stream.set_nodelay(true)?;
+            Ok((Box::new(Wire::new(stream, self.cut.clone(), None)) as BoxedIo, from))
+        })
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
 }

@@ -29,7 +29,7 @@ use super::arriving::Arriving;
 use super::methods::Methods;
 use crate::connections::Arrival;
 use crate::limits::{LimitMeters, Limited, MemberLimits, Use};
-use crate::seats::Guest;
+use crate::seats::{Calling, Guest};
 
 /// Beginning of the paths of what members say to each other.
 const MEMBERS: &str = "/tessera.raft.";
@@ -140,7 +140,9 @@ where
             return refused(self.gate.meters.refuse(limited));
         };
         let counted = self.gate.meters.one(limited);
-        let held = Arc::new(Held::new(Arc::clone(&self.gate), permit, counted));
+        let arrival = request.extensions().get::<Arrival>().filter(|_| !method.takes_stream);
+        let calling = arrival.map(|arrival| arrival.seat.call());
+        let held = Arc::new(Held::new(Arc::clone(&self.gate), permit, (counted, calling)));
         let (patience, takes_stream) = (self.gate.patience, method.takes_stream);
         let until_open = method.streaming && !takes_stream;
         let mut request = request.map(|body| {
@@ -194,7 +196,7 @@ pub(super) struct Held {
     gate: Arc<Gate>,
     bytes: std::sync::Mutex<Units>,
     _permit: OwnedSemaphorePermit,
-    _counted: Use,
+    _counted: (Use, Option<Calling>),
 }
 
 /// Bytes that have come, and the permits taken for them.
@@ -205,7 +207,7 @@ struct Units {
 }
 
 impl Held {
-    fn new(gate: Arc<Gate>, permit: OwnedSemaphorePermit, counted: Use) -> Self {
+    fn new(gate: Arc<Gate>, permit: OwnedSemaphorePermit, counted: (Use, Option<Calling>)) -> Self {
         Self { gate, bytes: std::sync::Mutex::default(), _permit: permit, _counted: counted }
     }
 

@@ -57,6 +57,8 @@ impl Queue {
         }
         inner.bytes += submission.size();
         inner.submissions.push(submission);
+        // A thread that is woken while the queue is locked goes back to sleep before the lock.
+        drop(inner);
         self.filled.notify_one();
         None
     }
@@ -78,6 +80,7 @@ impl Queue {
         inner.bytes = 0;
         let submissions = std::mem::take(&mut inner.submissions);
         let rider = inner.rider.take();
+        drop(inner);
         self.emptied.notify_all();
         Some(Group { submissions, rider })
     }
