@@ -72,6 +72,10 @@ bugs! {
     WatchPastForgotten = "watch-past-forgotten",
     /// Log time is what the leader's wall clock shows.
     LogTimeFromWallClock = "log-time-from-wall-clock",
+    /// The source of a move counts as stopped once it is told to stop.
+    SourceBelieved = "source-believed",
+    /// An attempt goes on from the checkpoint before the newest.
+    CheckpointPassedOver = "checkpoint-passed-over",
 }
 
 impl fmt::Display for Bug {
