@@ -18,7 +18,7 @@ use crate::links::{Cut, FaultId};
 use crate::machine::now;
 use crate::operator::Order;
 use crate::oracle::Violation;
-use crate::scenario::{Scenario, hasty};
+use crate::scenario::{Scenario, brisk, hasty};
 use crate::script::{Scheduled, Script};
 use crate::simulation::Simulation;
 
@@ -303,10 +303,7 @@ impl Faults {
 
     /// Other timings than the pool may have now: short and long ones, and those between.
     fn leases(&mut self) -> LeaseTimings {
-        let short = hasty();
-        let between = LeaseTimings { stop_after: short.stop_after * 2, kill_after: short.kill_after * 2, ..short };
-        let between = LeaseTimings { regrant_after: short.regrant_after * 2, ..between };
-        [short, between, LeaseTimings::default()][self.random.random_range(0..3)]
+        [hasty(), brisk(), LeaseTimings::default()][self.random.random_range(0..3)]
     }
 
     /// Some member; the leader more often than others.

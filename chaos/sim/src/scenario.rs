@@ -105,7 +105,7 @@ impl Scenario {
             Script::Interrupted => {
                 let nodes = vec![vec![(CardKind::Gpu, interruptions::CARD)]; interruptions::NODES];
                 let quiet = Self { clients: 0, founders: 3, spares: 0, moves: false, spread: false, ..scripted };
-                Self { nodes, leases: hasty(), offer: 100, compacts: false, trouble: INTERRUPTED, ..quiet }
+                Self { nodes, leases: brisk(), offer: 100, compacts: false, trouble: INTERRUPTED, ..quiet }
             }
             Script::Scattered => {
                 let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 4];
@@ -212,6 +212,12 @@ pub fn hasty() -> LeaseTimings {
         kill_after: Duration::from_millis(3_000),
         regrant_after: Duration::from_millis(5_000),
     }
+}
+
+/// Half as fast as that: a change of leader does not use them up.
+pub fn brisk() -> LeaseTimings {
+    let LeaseTimings { heartbeat, stop_after, kill_after, regrant_after } = hasty();
+    LeaseTimings { heartbeat, stop_after: stop_after * 2, kill_after: kill_after * 2, regrant_after: regrant_after * 2 }
 }
 
 /// How often leaders look, and what they allow agents.

@@ -44,7 +44,8 @@ impl Kind {
     fn runs_for(self) -> Duration {
         match self {
             Self::Rival => Duration::from_millis(300),
-            Self::Lone | Self::Gang => Duration::from_millis(4_500),
+            // Longer than a lease, from when it is hit.
+            Self::Lone | Self::Gang => Duration::from_millis(7_500),
             // Leaders look for room every five seconds.
             Self::Growing => Duration::from_secs(9),
         }

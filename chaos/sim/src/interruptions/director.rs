@@ -83,7 +83,7 @@ impl Director {
         }
         let pair = scene.pair;
         let hit = scene.hit(pool, &mut self.random).map(|(fault, lasts)| Hit { pair, fault, lasts });
-        match scene.standing(&state) {
+        match scene.standing(&state, &pool.world) {
             Standing::GoesOn => {
                 self.ask(pool, scene.wish(&state));
                 self.scene = Some(scene);

@@ -104,22 +104,38 @@ impl Moment {
     /// Who can be hit then: a worker only where one is or will be at once, a target only where there is one.
     pub const fn victims(self) -> &'static [Victim] {
         use Victim::{
-            LeaderCutOff, LeaderDies, SourceAgent, SourceMachine, SourceWorker, TargetAgent, TargetMachine,
-            TargetWorker,
+            LeaderCutOff, LeaderDies, LeaderParted, SourceAgent, SourceMachine, SourceWorker, TargetAgent,
+            TargetMachine, TargetWorker,
         };
         match self {
-            Self::Reserved | Self::Suspending | Self::GivenUp => {
-                &[LeaderDies, LeaderCutOff, SourceAgent, SourceWorker, SourceMachine, TargetAgent, TargetMachine]
-            }
+            Self::Reserved | Self::Suspending | Self::GivenUp => &[
+                LeaderDies,
+                LeaderParted,
+                LeaderCutOff,
+                SourceAgent,
+                SourceWorker,
+                SourceMachine,
+                TargetAgent,
+                TargetMachine,
+            ],
             // The source has stopped, and the target was not told to start.
-            Self::Transferring => &[LeaderDies, LeaderCutOff, SourceAgent, SourceMachine, TargetAgent, TargetMachine],
-            Self::Resuming | Self::Confirmed | Self::Resumed => {
-                &[LeaderDies, LeaderCutOff, SourceAgent, SourceMachine, TargetAgent, TargetWorker, TargetMachine]
+            Self::Transferring => {
+                &[LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceMachine, TargetAgent, TargetMachine]
             }
+            Self::Resuming | Self::Confirmed | Self::Resumed => &[
+                LeaderDies,
+                LeaderParted,
+                LeaderCutOff,
+                SourceAgent,
+                SourceMachine,
+                TargetAgent,
+                TargetWorker,
+                TargetMachine,
+            ],
             // The worker has ended.
-            Self::Saved => &[LeaderDies, LeaderCutOff, SourceAgent, SourceMachine],
+            Self::Saved => &[LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceMachine],
             Self::Suspended | Self::Preempted | Self::Drained | Self::PartSaved | Self::Growing => {
-                &[LeaderDies, LeaderCutOff, SourceAgent, SourceWorker, SourceMachine]
+                &[LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceWorker, SourceMachine]
             }
         }
     }

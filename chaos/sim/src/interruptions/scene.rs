@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use tessera_ledger::{Eligibility, Event, Job, JobId, JobState, MovePhase, Node, NodeId, NodeState, State};
+use tessera_agent::supervisor::status::Cause;
+use tessera_agent::worker::WorkerId;
+use tessera_ledger::{Eligibility, Event, Job, JobId, JobState, MovePhase, Node, NodeId, NodeState, Rank, State};
 
 use super::Pair;
 use super::deed::{Deed, Kind, NODES};
@@ -14,6 +16,7 @@ use crate::journal::Applied;
 use crate::machine::now;
 use crate::operator::Order;
 use crate::simulation::Simulation;
+use crate::world::World;
 
 /// Within so long the moment comes, and whoever is to be hit then is there.
 const COMES_WITHIN: Duration = Duration::from_secs(40);
@@ -78,8 +81,13 @@ impl Scene {
     }
 
     /// How it stands.
-    pub fn standing(&self, state: &State) -> Standing {
+    pub fn standing(&self, state: &State, world: &World) -> Standing {
         let job = self.job(state);
+        if self.pair.victim.leaves_leases() && job.is_some_and(|job| lost_its_lease(job, world)) {
+            return Standing::Broken(
+                "a lease has ended, and a majority of the members was there all the time".to_owned(),
+            );
+        }
         let ended = job.is_some_and(|job| job.state.is_terminal());
         let Some(hit_at) = self.hit_at else {
             let missed = ended || now() > self.began + COMES_WITHIN;
@@ -149,6 +157,15 @@ impl Scene {
             None => Order::Do(Deed::Submit(kind, self.name.clone())),
         })
     }
+}
+
+/// Whether a worker of a job was stopped because nobody renewed its lease.
+fn lost_its_lease(job: &Job, world: &World) -> bool {
+    let workers = job.history.iter().flat_map(|attempt| {
+        let ranks = (0u32..).map(Rank).zip(attempt.nodes.iter());
+        ranks.map(|(rank, _)| WorkerId { allocation: attempt.allocation, epoch: attempt.epoch, rank })
+    });
+    workers.into_iter().any(|worker| world.fate(worker).cause == Some(Cause::LeaseExpired))
 }
 
 /// A moment's way from the step to the hit: none, or some that is drawn.

@@ -16,7 +16,9 @@ use crate::simulation::Simulation;
 pub enum Victim {
     /// The leader's process is killed.
     LeaderDies,
-    /// The leader is cut off from the other members, or from everybody.
+    /// The leader is cut off from the other members, and not from agents and clients.
+    LeaderParted,
+    /// The leader is cut off from everybody.
     LeaderCutOff,
     /// The agent where the job computes or did is killed.
     SourceAgent,
@@ -33,12 +35,15 @@ pub enum Victim {
 }
 
 /// How long an agent or a machine is away: back before anybody misses it, or later than that.
-const AWAY_MS: [std::ops::Range<u64>; 2] = [400..1_500, 5_500..7_000];
+const AWAY_MS: [std::ops::Range<u64>; 2] = [400..1_500, 10_500..12_000];
+/// How long a leader is cut off: longer than a lease lasts.
+const CUT_OFF: Duration = Duration::from_secs(8);
 
 impl Victim {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::LeaderDies,
+        Self::LeaderParted,
         Self::LeaderCutOff,
         Self::SourceAgent,
         Self::SourceWorker,
@@ -52,7 +57,8 @@ impl Victim {
     pub const fn name(self) -> &'static str {
         match self {
             Self::LeaderDies => "leader dies",
-            Self::LeaderCutOff => "leader cut off",
+            Self::LeaderParted => "leader cut off from the members",
+            Self::LeaderCutOff => "leader cut off from everybody",
             Self::SourceAgent => "agent of the source dies",
             Self::SourceWorker => "worker of the source dies",
             Self::SourceMachine => "machine of the source loses power",
@@ -62,6 +68,12 @@ impl Victim {
         }
     }
 
+    /// Whether no lease may end for it: nobody who has work is hit, and agents are told to look for the next leader, or
+    /// see that theirs is gone. That one is silent they have to notice first, and leases are short here.
+    pub const fn leaves_leases(self) -> bool {
+        matches!(self, Self::LeaderDies | Self::LeaderParted)
+    }
+
     /// What happens to it, and for how long; `None`: it is not there, or not yet.
     pub fn fault(self, sighting: &Sighting, pool: &Simulation, random: &mut SmallRng) -> Option<(Fault, Duration)> {
         let at = match self {
@@ -69,16 +81,13 @@ impl Victim {
             _ => sighting.source,
         };
         let place = |at: Option<Spot>| place_of(pool, &*pool.journal.newest()?, at?);
+        let leads = || Some(pool.members[leader(pool)?].name.clone());
         let away = AWAY_MS[random.random_range(0..AWAY_MS.len())].clone();
         let away = Duration::from_millis(random.random_range(away));
         Some(match self {
             Self::LeaderDies => (Fault::CrashMember(leader(pool)?), Duration::from_millis(1_500)),
-            Self::LeaderCutOff => {
-                let name = pool.members[leader(pool)?].name.clone();
-                let alone = random.random_bool(0.5);
-                let cut = if alone { Fault::Isolate(name, Cut::Lose) } else { Fault::PartMember(name, Cut::Lose) };
-                (cut, Duration::from_secs(4))
-            }
+            Self::LeaderParted => (Fault::PartMember(leads()?, Cut::Lose), CUT_OFF),
+            Self::LeaderCutOff => (Fault::Isolate(leads()?, Cut::Lose), CUT_OFF),
             Self::SourceAgent | Self::TargetAgent => (Fault::CrashAgent(place(at)?), away),
             Self::SourceMachine | Self::TargetMachine => (Fault::LosePower(place(at)?), away),
             Self::SourceWorker | Self::TargetWorker => {
