@@ -72,6 +72,12 @@ bugs! {
     WatchPastForgotten = "watch-past-forgotten",
     /// Log time is what the leader's wall clock shows.
     LogTimeFromWallClock = "log-time-from-wall-clock",
+    /// A leader that cannot have its leadership confirmed keeps its agents.
+    AgentsKept = "agents-kept",
+    /// The source of a move counts as stopped once it is told to stop.
+    SourceBelieved = "source-believed",
+    /// An attempt goes on from the checkpoint before the newest.
+    CheckpointPassedOver = "checkpoint-passed-over",
 }
 
 impl fmt::Display for Bug {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tessera_agent::worker::WorkerId;
 use tessera_api::v1::CardHealth;
 use tessera_store::memory::{MemoryDisk, Place};
 
@@ -36,6 +37,8 @@ pub enum Fault {
     Starve(usize),
     /// A worker's supervisor is killed, and the worker with it.
     KillSupervisor(usize),
+    /// The supervisor of one worker on a node is killed, and the worker with it.
+    KillWorker(usize, WorkerId),
     /// The disks of all members are busy; at the end every member's process is killed at once, as when their room loses
     /// power, and starts again.
     CrashMembers,
@@ -94,7 +97,7 @@ impl Fault {
             Self::StopAgent(_) => "pause of an agent",
             Self::LosePower(_) => "power loss of a node",
             Self::Starve(_) => "supervisors without a turn",
-            Self::KillSupervisor(_) => "kill of a supervisor",
+            Self::KillSupervisor(_) | Self::KillWorker(..) => "kill of a supervisor",
             Self::CrashMembers => "crash of all members",
             Self::Strand(..) => "member and node cut off together",
             Self::PartMember(..) => "member cut off from members",
@@ -157,11 +160,11 @@ impl Fault {
             Self::Starve(place) => pool.nodes[*place].machine.starve(true),
             Self::KillSupervisor(place) => {
                 let id = usize::try_from(id).unwrap_or(0);
-                if let Some(worker) = pool.nodes[*place].machine.kill_supervisor(id) {
-                    let name = pool.nodes[*place].name.clone();
-                    pool.story.tell(&name, format!("the supervisor of {worker} is killed"));
+                if let Some(worker) = pool.nodes[*place].machine.some_worker(id) {
+                    kill_worker(pool, *place, worker);
                 }
             }
+            Self::KillWorker(place, worker) => kill_worker(pool, *place, *worker),
             Self::CrashMembers => pool.members.iter_mut().for_each(|member| member.slow_disk = BUSY),
             Self::PartMember(machine, cut) => {
                 let others: Vec<String> = pool.members.iter().map(|member| member.name.clone()).collect();
@@ -283,8 +286,19 @@ impl Fault {
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),
-            Self::RestartMember(_) | Self::KillSupervisor(_) | Self::Reset(_) | Self::Operate(_) => {}
+            Self::RestartMember(_)
+            | Self::KillSupervisor(_)
+            | Self::KillWorker(..)
+            | Self::Reset(_)
+            | Self::Operate(_) => {}
         }
+    }
+}
+
+fn kill_worker(pool: &Simulation, place: usize, worker: WorkerId) {
+    let node = &pool.nodes[place];
+    if node.machine.kill_supervisor(worker) {
+        pool.story.tell(&node.name, format!("the supervisor of {worker} is killed"));
     }
 }
 

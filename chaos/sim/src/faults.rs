@@ -12,10 +12,13 @@ use rand::{Rng, SeedableRng};
 use tessera_ledger::LeaseTimings;
 
 use crate::fault::Fault;
+use crate::interruptions::{Director, Hit};
+use crate::journal::Journal;
 use crate::links::{Cut, FaultId};
 use crate::machine::now;
 use crate::operator::Order;
-use crate::scenario::{Scenario, hasty};
+use crate::oracle::Violation;
+use crate::scenario::{Scenario, brisk, hasty};
 use crate::script::{Scheduled, Script};
 use crate::simulation::Simulation;
 
@@ -45,6 +48,8 @@ pub struct Faults {
     active: Vec<Active>,
     /// What a script still has in store, the last first, and when it began.
     scheduled: Option<(Duration, Vec<Scheduled>)>,
+    /// Who makes the faults of a script that waits for moments.
+    director: Option<Director>,
     made: FaultId,
     counts: BTreeMap<String, u64>,
     /// A member whose data was damaged and that may still run.
@@ -59,13 +64,15 @@ pub struct Faults {
 
 impl Faults {
     /// The faults that a scenario's seed decides; nothing is broken yet.
-    pub fn new(scenario: &Scenario) -> Self {
+    pub fn new(scenario: &Scenario, journal: &Journal) -> Self {
         let mut random = SmallRng::seed_from_u64(scenario.seed_for("faults"));
         let mut kinds: Vec<u32> = (0..KINDS).filter(|_| random.random_bool(0.45)).collect();
         if kinds.is_empty() {
             kinds = (0..KINDS).collect();
         }
         let pause = [(100, 1_500), (300, 4_000), (1_000, 8_000)][random.random_range(0..3)];
+        let directed = scenario.script == Some(Script::Interrupted);
+        let director = directed.then(|| Director::new(scenario, journal.reader()));
         let spare = scenario.founders + 1..=scenario.founders + scenario.spares;
         Self {
             random,
@@ -74,6 +81,7 @@ impl Faults {
             pause,
             active: Vec::new(),
             scheduled: None,
+            director,
             made: 0,
             counts: BTreeMap::new(),
             damaged: BTreeSet::new(),
@@ -88,14 +96,36 @@ impl Faults {
         self.counts.clone()
     }
 
+    /// Whether everything has gone wrong that was to.
+    pub fn are_over(&self) -> bool {
+        self.director.as_ref().is_some_and(Director::is_done)
+    }
+
     /// Lets go wrong what is due, and mends what is due.
-    pub fn step(&mut self, pool: &mut Simulation) {
+    ///
+    /// # Errors
+    /// What a director saw.
+    pub fn step(&mut self, pool: &mut Simulation) -> Result<(), Violation> {
         self.mend(pool, |active| active.ends_at <= now());
         self.restore(pool);
-        if let Some(script) = pool.scenario.script {
-            self.follow(pool, script);
-            return;
+        match (&mut self.director, pool.scenario.script) {
+            (Some(director), _) => {
+                if let Some(hit) = director.step(pool, self.active.is_empty())? {
+                    self.hit(pool, hit);
+                }
+            }
+            (None, Some(script)) => self.follow(pool, script),
+            (None, None) => self.burst(pool),
         }
+        Ok(())
+    }
+
+    fn hit(&mut self, pool: &mut Simulation, hit: Hit) {
+        *self.counts.entry(hit.pair.name()).or_default() += 1;
+        self.begin_for(pool, hit.fault, hit.lasts);
+    }
+
+    fn burst(&mut self, pool: &mut Simulation) {
         if now() < self.next_burst {
             return;
         }
@@ -273,10 +303,7 @@ impl Faults {
 
     /// Other timings than the pool may have now: short and long ones, and those between.
     fn leases(&mut self) -> LeaseTimings {
-        let short = hasty();
-        let between = LeaseTimings { stop_after: short.stop_after * 2, kill_after: short.kill_after * 2, ..short };
-        let between = LeaseTimings { regrant_after: short.regrant_after * 2, ..between };
-        [short, between, LeaseTimings::default()][self.random.random_range(0..3)]
+        [hasty(), brisk(), LeaseTimings::default()][self.random.random_range(0..3)]
     }
 
     /// Some member; the leader more often than others.

@@ -5,6 +5,8 @@
 //! death and record it. All of it survives the crash of an agent, and runs on while one is stopped; only the loss of
 //! the machine itself ends it.
 
+mod losses;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -182,15 +184,6 @@ impl Machine {
         self.inner().slow_disk = by;
     }
 
-    /// The machine is so busy that supervisors get no turn, or it is no more and each gets one; programs go on.
-    pub fn starve(&self, starved: bool) {
-        let mut inner = self.inner();
-        inner.starved = starved;
-        inner.supervised.values_mut().for_each(|supervised| supervised.starve(starved));
-        drop(inner);
-        self.step();
-    }
-
     /// The term is on disk.
     pub fn keep_term(&self, term: Term, cluster_id: &str) {
         let mut inner = self.inner();
@@ -334,40 +327,6 @@ impl Machine {
         for worker in workers {
             inner.act(worker, Supervised::step);
         }
-    }
-
-    /// Kills one of the supervisors, and with it the worker; where the machine cannot give that, what it forked
-    /// computes on until somebody searches for it.
-    pub fn kill_supervisor(&self, draw: usize) -> Option<WorkerId> {
-        let mut inner = self.inner();
-        let all: Vec<WorkerId> = inner.supervised.keys().copied().collect();
-        let worker = *all.get(draw.checked_rem(all.len())?)?;
-        inner.supervised.remove(&worker);
-        if inner.contained {
-            inner.world.tear_away(&inner.name, worker);
-        } else {
-            inner.orphans.insert(worker);
-        }
-        Some(worker)
-    }
-
-    /// The machine loses power and boots again at once: every process is gone, and so is what was not flushed.
-    pub fn lose_power(&self) {
-        let mut inner = self.inner();
-        let orphans = std::mem::take(&mut inner.orphans);
-        for worker in std::mem::take(&mut inner.supervised).into_keys().chain(orphans) {
-            inner.world.tear_away(&inner.name, worker);
-        }
-        inner.folders.retain(|_, folder| folder.durable);
-        let forgetful = inner.random.random_bool(0.5);
-        for folder in inner.folders.values_mut() {
-            // Only the last status of a worker is flushed.
-            if forgetful && folder.status.as_ref().is_some_and(|status| !status.is_final()) {
-                folder.status = None;
-            }
-        }
-        inner.boots += 1;
-        inner.booted = now();
     }
 
     /// What workers use of their cards, each since it was measured last.

@@ -6,7 +6,7 @@
 //! finds nevertheless that something was applied before what goes before it, or twice in different ways, that is a
 //! violation, and never silence.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,6 +44,26 @@ impl Applied {
     }
 }
 
+/// Reads the journal: every entry once, in order, from when it was made.
+pub struct Reader {
+    journal: Journal,
+    place: usize,
+}
+
+impl Reader {
+    /// What was applied since this was asked last, in order.
+    ///
+    /// # Errors
+    /// The log was not applied one entry after the other, and the same by everybody.
+    pub fn take(&self) -> Result<Vec<Arc<Applied>>, String> {
+        let mut kept = self.journal.kept();
+        match &kept.wrong {
+            Some(what) => Err(what.clone()),
+            None => Ok(std::mem::take(&mut kept.news[self.place])),
+        }
+    }
+}
+
 /// What was seen of an entry first: the member, and a hash of what it came to.
 struct Print {
     member: String,
@@ -52,8 +72,8 @@ struct Print {
 
 #[derive(Default)]
 struct Kept {
-    /// Not yet shown to the oracles.
-    news: VecDeque<Applied>,
+    /// What each reader has not taken yet.
+    news: Vec<Vec<Arc<Applied>>>,
     /// By revision; without a gap from the first one on.
     prints: BTreeMap<Revision, Print>,
     newest: Option<Arc<State>>,
@@ -85,16 +105,11 @@ impl Journal {
         Arc::new(Seat { member: member.to_owned(), journal: self.clone() })
     }
 
-    /// What was applied since this was asked last, in order.
-    ///
-    /// # Errors
-    /// The log was not applied one entry after the other, and the same by everybody.
-    pub fn take(&self) -> Result<Vec<Applied>, String> {
+    /// One more who reads.
+    pub fn reader(&self) -> Reader {
         let mut kept = self.kept();
-        match &kept.wrong {
-            Some(what) => Err(what.clone()),
-            None => Ok(std::mem::take(&mut kept.news).into()),
-        }
+        kept.news.push(Vec::new());
+        Reader { journal: self.clone(), place: kept.news.len() - 1 }
     }
 
     /// The newest state that any member ever applied.
@@ -130,7 +145,8 @@ impl Journal {
         kept.prints.insert(at.revision, Print { member: member.to_owned(), hash });
         let entry = applied(events);
         kept.newest = Some(Arc::clone(&entry.after));
-        kept.news.push_back(entry);
+        let entry = Arc::new(entry);
+        kept.news.iter_mut().for_each(|news| news.push(Arc::clone(&entry)));
     }
 
     fn restored(&self, member: &str, state: &State) {
@@ -220,13 +236,14 @@ mod tests {
         Member(State::at(Level::NEWEST), journal.seat(name))
     }
 
-    fn changed(journal: &Journal) -> Vec<usize> {
-        journal.take().expect("nothing is wrong").iter().map(|entry| entry.events.len()).collect()
+    fn changed(reader: &Reader) -> Vec<usize> {
+        reader.take().expect("nothing is wrong").iter().map(|entry| entry.events.len()).collect()
     }
 
     #[test]
     fn every_entry_is_shown_once_whoever_applies_it_and_whatever_ledgers_forget() {
         let journal = Journal::default();
+        let (reader, other) = (journal.reader(), journal.reader());
         let (mut one, mut two) = (member(&journal, "m1"), member(&journal, "m2"));
         let forgetful = PoolConfig { event_limit: 1, ..PoolConfig::default() };
         one.apply(1, &[set(forgetful.clone())]);
@@ -234,8 +251,9 @@ mod tests {
         one.apply(2, &[]);
         one.apply(3, &[set(PoolConfig { job_limit: 5, ..forgetful })]);
         assert!(one.0.compacted() >= Revision(1), "the ledger remembers one entry only");
-        assert_eq!(changed(&journal), [1, 0, 1]);
-        assert_eq!(changed(&journal), [0; 0]);
+        assert_eq!(changed(&reader), [1, 0, 1]);
+        assert_eq!(changed(&reader), [0; 0]);
+        assert_eq!(changed(&other), [1, 0, 1], "what one has read the other reads too");
         assert_eq!(journal.newest().map(|state| state.revision()), Some(Revision(3)));
     }
 
@@ -245,7 +263,7 @@ mod tests {
         let mut one = member(&journal, "m1");
         one.apply(1, &[]);
         one.apply(3, &[]);
-        assert!(journal.take().is_err_and(|what| what.contains("between was never seen")));
+        assert!(journal.reader().take().is_err_and(|what| what.contains("between was never seen")));
     }
 
     #[test]
@@ -254,10 +272,10 @@ mod tests {
         let mut one = member(&journal, "m1");
         one.apply(1, &[]);
         journal.seat("m2").restored(&one.0);
-        assert!(journal.take().is_ok());
+        assert!(journal.reader().take().is_ok());
         one.0.observe(at(2));
         journal.seat("m2").restored(&one.0);
-        assert!(journal.take().is_err_and(|what| what.contains("nobody applied more")));
+        assert!(journal.reader().take().is_err_and(|what| what.contains("nobody applied more")));
     }
 
     #[test]
@@ -266,6 +284,6 @@ mod tests {
         let (mut one, mut two) = (member(&journal, "m1"), member(&journal, "m2"));
         one.apply(1, &[set(PoolConfig::default())]);
         two.apply(1, &[]);
-        assert!(journal.take().is_err_and(|what| what.contains("m2 applied another entry")));
+        assert!(journal.reader().take().is_err_and(|what| what.contains("m2 applied another entry")));
     }
 }

@@ -12,6 +12,7 @@ pub mod fault;
 pub mod faults;
 pub mod hardware;
 pub mod history;
+pub mod interruptions;
 pub mod journal;
 pub mod links;
 pub mod machine;

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::agent::CARD_MEMORY_MIB;
+use crate::interruptions::Deed;
 use crate::network::{PORT, Plug};
 use crate::story::Story;
 use crate::workload::{Ladder, SHIFT, SHIFT_WINDOW, TENANTS, WITH_LADDER};
@@ -42,6 +43,8 @@ pub enum Order {
     Cordon(String),
     /// Open a node again.
     Uncordon(String),
+    /// Do something to a job on purpose.
+    Do(Deed),
     /// Until the end: open every node, release what is held, resume what was parked.
     Tidy,
 }
@@ -127,6 +130,7 @@ impl Console {
                 self.client.cordon_node(request).await.map(drop)
             }
             Order::Uncordon(node) => self.uncordon(named(node)).await,
+            Order::Do(deed) => deed.carry_out(&self.client).await,
             Order::Tidy => self.tidy().await,
         };
         match result {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use crate::interruptions::Pair;
 use crate::oracle::coverage::{Coverage, legal};
 use crate::oracle::sights;
 
@@ -81,6 +82,11 @@ impl Summary {
     /// What workloads are there for and was not seen.
     pub fn unseen(&self) -> Vec<&'static str> {
         sights::ALL.into_iter().filter(|sight| !self.coverage.hits.contains_key(&sights::named(sight))).collect()
+    }
+
+    /// Who was never hit on purpose, and when.
+    pub fn never_hit_on_purpose(&self) -> Vec<String> {
+        Pair::all().map(Pair::name).filter(|name| !self.faults.contains_key(name)).collect()
     }
 
     /// The same runs and others, together.

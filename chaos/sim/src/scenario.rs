@@ -9,6 +9,7 @@ use tessera_consensus::ConsensusConfig;
 use tessera_controller::config::Timings;
 use tessera_ledger::LeaseTimings;
 
+use crate::interruptions;
 use crate::machine::mix;
 use crate::operator::Terms;
 use crate::process::Drift;
@@ -16,6 +17,9 @@ use crate::script::Script;
 
 /// How long a run with a script has faults.
 const SCRIPTED: Duration = Duration::from_secs(38);
+
+/// How long a run may take in which everything is interrupted on purpose; it ends when that is done.
+const INTERRUPTED: Duration = Duration::from_secs(1_800);
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -98,6 +102,11 @@ impl Scenario {
                 Self { computes_ms: (500, 6_000), clients: 3, leases: hasty(), nodes, ..scripted }
             }
             Script::Moves => Self { computes_ms: (500, 6_000), clients: 3, leases: hasty(), ..scripted }.for_moves(),
+            Script::Interrupted => {
+                let nodes = vec![vec![(CardKind::Gpu, interruptions::CARD)]; interruptions::NODES];
+                let quiet = Self { clients: 0, founders: 3, spares: 0, moves: false, spread: false, ..scripted };
+                Self { nodes, leases: brisk(), offer: 100, compacts: false, trouble: INTERRUPTED, ..quiet }
+            }
             Script::Scattered => {
                 let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 4];
                 let scattered = Self { clients: 3, nodes, spread: true, small: true, moves: false, ..scripted };
@@ -203,6 +212,12 @@ pub fn hasty() -> LeaseTimings {
         kill_after: Duration::from_millis(3_000),
         regrant_after: Duration::from_millis(5_000),
     }
+}
+
+/// Half as fast as that: a change of leader does not use them up.
+pub fn brisk() -> LeaseTimings {
+    let LeaseTimings { heartbeat, stop_after, kill_after, regrant_after } = hasty();
+    LeaseTimings { heartbeat, stop_after: stop_after * 2, kill_after: kill_after * 2, regrant_after: regrant_after * 2 }
 }
 
 /// How often leaders look, and what they allow agents.

@@ -53,6 +53,9 @@ pub enum Script {
     /// A node is cut off under a long lease, the timings are shortened, and then the leader's process dies: the next
     /// one never granted a lease like that.
     Retimed,
+    /// Whoever has a part in moving, suspending, preempting, draining, saving or growing a job is hit in each step of it
+    /// ([`crate::interruptions`]).
+    Interrupted,
 }
 
 /// A fault that a script has for some moment.
@@ -93,7 +96,7 @@ const fn ms(ms: u64) -> Duration {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -107,6 +110,7 @@ impl Script {
         Self::Astray,
         Self::Scattered,
         Self::Retimed,
+        Self::Interrupted,
     ];
 
     /// Its name on the command line.
@@ -125,6 +129,7 @@ impl Script {
             Self::Astray => "astray",
             Self::Scattered => "scattered",
             Self::Retimed => "retimed",
+            Self::Interrupted => "interrupted",
         }
     }
 
@@ -158,6 +163,8 @@ impl Script {
             Self::Bereaved => bereaved(pool)?,
             Self::Astray => astray(pool, &leader),
             Self::Scattered => scattered(pool),
+            // Nothing of it is known before: its director waits for each step.
+            Self::Interrupted => Vec::new(),
             Self::Retimed => {
                 let place = pool.members.iter().position(|member| member.name == leader)?;
                 vec![

@@ -128,7 +128,7 @@ impl Simulation {
             addresses,
             world,
             history,
-            panel: Some(Panel::new(journal.clone())),
+            panel: Some(Panel::new(journal.reader())),
             journal,
             closing,
             healed_at: None,

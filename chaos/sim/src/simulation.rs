@@ -88,7 +88,7 @@ pub struct Simulation {
 impl Simulation {
     /// Runs to the end, or to the first thing that is broken.
     pub fn run(mut self) -> Outcome {
-        let mut faults = Faults::new(&self.scenario);
+        let mut faults = Faults::new(&self.scenario, &self.journal);
         let founders: Vec<String> =
             self.members.iter().take(self.scenario.founders).map(|own| own.name.clone()).collect();
         for member in &mut self.members {
@@ -114,10 +114,10 @@ impl Simulation {
 
     fn run_through(&mut self, faults: &mut Faults) -> Result<(), Violation> {
         let trouble_ends = FOUNDING + self.scenario.trouble;
-        while now() < trouble_ends {
+        while now() < trouble_ends && !faults.are_over() {
             self.step()?;
             if self.scenario.faults && now() > FOUNDING {
-                faults.step(self);
+                faults.step(self)?;
             }
         }
         self.story.tell("--", "the trouble is over");

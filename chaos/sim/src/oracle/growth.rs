@@ -26,7 +26,7 @@ fn unasked(before: &State, entry: &Applied, job: &Job) -> Option<&'static str> {
     let started = held.started_at;
     let wrong = [
         (job.spec.gang_min.is_none(), "its job takes a whole gang or nothing"),
-        (held.members() >= job.spec.gang, "it has all that it would like"),
+        (held.virtual_cards() >= job.spec.gang, "it has all that it would like"),
         (started.is_none_or(|started| started.after(after) > entry.at.time), "it has not run for so long"),
     ];
     first_of(wrong)

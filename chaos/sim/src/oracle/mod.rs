@@ -20,6 +20,7 @@ pub mod idle;
 pub mod laws;
 pub mod leader;
 pub mod liveness;
+pub mod moves;
 pub mod one_owner;
 pub mod preemption;
 pub mod reads;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use tessera_ledger::State;
 
 use crate::history::History;
-use crate::journal::{Applied, Journal};
+use crate::journal::{Applied, Reader};
 use crate::story::Story;
 use crate::world::World;
 use coverage::{Coverage, Follower};
@@ -125,16 +126,16 @@ pub trait Oracle {
     }
 }
 
-/// All oracles of a run, and the one reader of the journal.
+/// All oracles of a run, and their reader of the journal.
 pub struct Panel {
-    journal: Journal,
+    reader: Reader,
     follower: Follower,
     oracles: Vec<Box<dyn Oracle>>,
 }
 
 impl Panel {
     /// All of them; nothing has been seen yet.
-    pub fn new(journal: Journal) -> Self {
+    pub fn new(reader: Reader) -> Self {
         let oracles: Vec<Box<dyn Oracle>> = vec![
             Box::new(one_owner::OneOwner::default()),
             Box::new(fences::Fences),
@@ -143,6 +144,7 @@ impl Panel {
             Box::new(attempts::Attempts::default()),
             Box::new(checkpoints::Checkpoints::default()),
             Box::new(resumption::Resumption::default()),
+            Box::new(moves::Moves),
             Box::new(growth::Growth),
             Box::new(idle::Idle::default()),
             Box::new(windows::Windows::default()),
@@ -154,7 +156,7 @@ impl Panel {
             Box::new(acknowledged::Acknowledged::default()),
             Box::new(liveness::Liveness::default()),
         ];
-        Self { journal, follower: Follower::default(), oracles }
+        Self { reader, follower: Follower::default(), oracles }
     }
 
     /// Shows everybody what was applied since, and then the world.
@@ -163,7 +165,7 @@ impl Panel {
     /// The first thing that does not hold.
     pub fn look(&mut self, view: &View<'_>, story: &Story, last: bool) -> Result<(), Violation> {
         let told = |oracle| move |what| Violation { oracle, what };
-        for entry in self.journal.take().map_err(told("every entry is seen, and is the same everywhere"))? {
+        for entry in self.reader.take().map_err(told("every entry is seen, and is the same everywhere"))? {
             self.follower.learn(&entry, story).map_err(told("only what may follow does"))?;
             for oracle in &mut self.oracles {
                 oracle.learn(&entry).map_err(told(oracle.name()))?;

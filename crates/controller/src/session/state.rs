@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use planted::Bug;
 use tessera_api::Refusal;
 use tessera_api::v1::session_response::Message;
 use tessera_api::v1::{self, ErrorReason};
@@ -17,6 +18,7 @@ use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation}
 use super::news::{known_as, news};
 use super::said::{self, acknowledge, not_registered, send};
 use super::step::{Effect, Event, Step};
+use crate::lifecycle::leases::Withheld;
 use crate::pool::{Committed, ProposeError};
 
 /// Pause before a report is proposed again.
@@ -119,8 +121,13 @@ impl Session {
             Event::Proposed(step, result) => self.proposed(step, result, state, effects),
             Event::Leased(heartbeat, granted) => {
                 self.confirming = false;
-                if let Ok(timings) = granted {
-                    effects.push(said::lease(self.term, &heartbeat, &timings));
+                match granted {
+                    Ok(timings) => effects.push(said::lease(self.term, &heartbeat, &timings)),
+                    // Another member may lead by now, and would renew the lease before it ends.
+                    Err(Withheld::Unconfirmed) if !planted::is(Bug::AgentsKept) => {
+                        return Err(Refusal::not_leader(None));
+                    }
+                    Err(_) => {}
                 }
                 Ok(())
             }

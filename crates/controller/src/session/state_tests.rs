@@ -247,6 +247,20 @@ fn no_lease_without_a_quorum_that_confirmed_after_the_heartbeat() {
     assert_eq!((grant.stop_after_ms, grant.kill_after_ms), (9_000, 12_000));
     let effects = stage.on(Event::Leased(third, Err(Withheld::Unconfirmed)));
     assert_eq!(leases(&effects), []);
+    assert_eq!(closed(&effects), Some(ErrorReason::NotLeader), "the agent is sent to look for whoever leads");
+}
+
+/// That the ledger has given a node up says nothing against its leader.
+#[test]
+fn the_session_of_a_node_that_is_given_up_goes_on() {
+    let mut ledger = Ledger::default();
+    ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    stage.beat(1);
+    let first = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+    let effects = stage.on(Event::Leased(first, Err(Withheld::Lost)));
+    assert_eq!((leases(&effects), closed(&effects)), (vec![], None));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use planted::Bug;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Applied;
@@ -102,7 +103,8 @@ impl State {
         let job = self.jobs.get(&allocation.job)?;
         let programs = allocation.programs(&job.spec.virtual_card).count();
         let usable = |checkpoint: &&Arc<Checkpoint>| checkpoint.suits(programs) && self.can_be_had(checkpoint);
-        job.checkpoints.that_count().find(usable).map(|checkpoint| checkpoint.key)
+        let passed_over = usize::from(planted::is(Bug::CheckpointPassedOver));
+        job.checkpoints.that_count().filter(usable).nth(passed_over).map(|checkpoint| checkpoint.key)
     }
 
     /// A worker of the present attempt, or its agent, has saved its part of a checkpoint.

@@ -8,11 +8,13 @@
 
 use std::sync::Arc;
 
+use planted::Bug;
+
 use super::Applied;
 use crate::allocation::{Allocation, AllocationPhase, Move, MovePhase, PlannedWorker, StopCause, WorkerExit};
 use crate::command::Outcome;
 use crate::event::Event;
-use crate::ids::{AllocationId, JobId, MoveId};
+use crate::ids::{AllocationId, JobId, MoveId, Rank};
 use crate::job::{Ending, Job, JobState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
@@ -67,6 +69,9 @@ impl State {
                 }
                 self.set_move_phase(id, MovePhase::Suspending);
                 self.begin_stop(movement.source);
+                if planted::is(Bug::SourceBelieved) {
+                    self.release_worker(movement.source, Rank(0), WorkerExit::without_word(StopCause::Ordered, ""));
+                }
                 self.settle_if_over(movement.job, movement.source, Reason::Moving);
             }
             (MovePhase::Reserved, false) => {
