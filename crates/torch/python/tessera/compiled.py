@@ -120,8 +120,6 @@ class Step:
         elsewhere = next((each for each in tensors if each.device.type != device.NAME), None)
         if elsewhere is not None:
             return self._refuse(f"it is called with a tensor on {elsewhere.device}, which may have another value each time")
-        if " + " in device._connection.slice["device"]:
-            return self._refuse("a virtual card of several slices takes no steps that are called")
         if len(self._forms) == MOST_FORMS:
             return self._refuse(f"it was recorded for {MOST_FORMS} sizes or places in memory already")
         if not self._begun:

@@ -66,7 +66,7 @@ void Executor::run_frame(Reader& frame, const Transport* transport) {
   if (!group_ || frame.done()) return run(frame, transport);
   auto first = static_cast<uint8_t>(*frame.rest());
   if (group_->leads()) {
-    TORCH_CHECK(first < kGone, "there is no command ", int(first));
+    TORCH_CHECK(first < kGone || first == kCall, "there is no command ", int(first));
     group_->pass_on(reinterpret_cast<const uint8_t*>(frame.rest()), frame.left());
     return run(frame, transport);
   }

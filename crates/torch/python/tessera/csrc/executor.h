@@ -147,8 +147,10 @@ class Executor {
   void allocate_or_resize(bool grows, uint64_t id, uint64_t bytes);
   void record(Reader& frame, const Transport* transport);
   std::unique_ptr<Graph> read_graph(Bytes commands) const;
-  void replay(uint32_t id);
-  void run_step(const Step& step);
+  // With other names for some storages, when there are any.
+  using Names = std::unordered_map<uint64_t, uint64_t>;
+  void replay(uint32_t id, const Names* names = nullptr);
+  void run_step(const Step& step, const Names* names);
   void call_graph(Reader& frame);
   void forget_graph(uint32_t id);
   void reserve();

@@ -107,7 +107,7 @@ void Executor::forget_graph(uint32_t id) {
   reserve();
 }
 
-void Executor::replay(uint32_t id) {
+void Executor::replay(uint32_t id, const Names* names) {
   auto found = graphs_.find(id);
   TORCH_CHECK(found != graphs_.end(), "there is no graph ", id);
   auto& graph = *found->second;
@@ -120,7 +120,7 @@ void Executor::replay(uint32_t id) {
   if (!skips()) for (auto left : graph.left) forget(left);
   for (auto& step : graph.steps) {
     if (step.command == kExecute) operations++;
-    if (!skips() || step.command == kFree) run_step(step);
+    if (!skips() || step.command == kFree) run_step(step, names);
     if (failure_ && !failed_before) {
       failed_before = true;
       failure_->operation = first, failure_->graph = id, failure_->step = at;
@@ -132,7 +132,6 @@ void Executor::replay(uint32_t id) {
 
 // A replay that works on these storages instead of those that the step names, and whose own get names of the caller.
 void Executor::call_graph(Reader& frame) {
-  TORCH_CHECK(!group_, "the slices of a card replay steps as they were recorded only");
   auto id = frame.get<uint32_t>();
   auto pairs = [&] {
     std::vector<std::pair<uint64_t, uint64_t>> of(frame.count());
@@ -140,6 +139,12 @@ void Executor::call_graph(Reader& frame) {
     return of;
   };
   auto lent = pairs(), left = pairs();
+  if (group_) {
+    // Where storages are is in a book of several servers: there they keep their names, and the step is read with them.
+    Names names(lent.begin(), lent.end());
+    names.insert(left.begin(), left.end());
+    return replay(id, &names);
+  }
   // Names for the time of the replay. They count nothing: what lies behind them is counted already.
   for (auto& [in_step, outside] : lent) {
     TORCH_CHECK(!storages_.count(in_step), "storage ", in_step, " is there, and no stand-in");
@@ -169,10 +174,25 @@ void Executor::call_graph(Reader& frame) {
   }
 }
 
-void Executor::run_step(const Step& step) {
-  if (step.command == kFree) forget(step.storage);
-  else if (step.command == kExecute) operate(*step.of, *step.issued);
-  else allocate_or_resize(false, step.storage, step.bytes);
+static uint64_t named(uint64_t id, const std::unordered_map<uint64_t, uint64_t>* names) {
+  if (!names) return id;
+  auto found = names->find(id);
+  return found == names->end() ? id : found->second;
+}
+
+void Executor::run_step(const Step& step, const Names* names) {
+  if (step.command == kFree) return forget(named(step.storage, names));
+  if (step.command == kAllocate) return allocate_or_resize(false, named(step.storage, names), step.bytes);
+  if (!names) {
+    operate(*step.of, *step.issued);
+    return;
+  }
+  auto issued = *step.issued;
+  Bytes called;
+  for (auto* ids : {&issued.storages, &issued.names}) for (Reader from = *ids; !from.done();) put(called, named(from.get<uint64_t>(), names));
+  issued.storages = Reader(called.data(), issued.storages.left());
+  issued.names = Reader(called.data() + issued.storages.left(), issued.names.left());
+  operate(*step.of, issued);
 }
 
 }  // namespace tessera
