@@ -19,6 +19,9 @@ use crate::retry::{Next, Tries, is_final, may_have_been_made};
 use crate::routes::{Routes, Target};
 use crate::settings::Settings;
 
+/// How long a refusal waits for the other copy of its call: so many times the silence after which that was sent.
+const OTHER: u32 = 20;
+
 /// The future of one try.
 pub(crate) type Try<A> = Pin<Box<dyn Future<Output = Result<Response<A>, Status>> + Send>>;
 
@@ -136,9 +139,10 @@ impl Client {
         Q: Clone,
         F: Fn(Channel, Request<Q>) -> Try<A>,
     {
-        let mut tries = Tries::new(self, self.settings.deadline, request_id);
+        let mut tries = Tries::new(self, self.settings.deadline, request_id.clone());
         loop {
-            let one = self.one_try(&message, tries.deadline(), hedging, &rpc);
+            let changes = request_id.is_some();
+            let one = self.one_try(&message, tries.deadline(), hedging, changes, &rpc);
             let Ok((from, result, doubt)) = timeout_at(tries.deadline(), one).await else {
                 return Err(tries.out_of_time());
             };
@@ -161,13 +165,17 @@ impl Client {
     }
 
     /// One try at the current member, joined by a second one elsewhere when the first member is silent. Ends with the
-    /// first good or final answer, or with the last of the failures, and with whether one of the others may have been
+    /// first good answer, a refusal, or the last of the failures, and with whether one of the others may have been
     /// carried out.
+    ///
+    /// Of two copies of a change that are under way at once, one may be refused and the other be carried out a moment
+    /// later. So a refusal waits for what becomes of the other, if that is told soon.
     async fn one_try<Q, A, F>(
         &self,
         message: &Q,
         deadline: Instant,
         hedging: Hedging,
+        changes: bool,
         rpc: &F,
     ) -> (Address, Result<A, Status>, bool)
     where
@@ -184,18 +192,33 @@ impl Client {
         let mut may_hedge = hedging == Hedging::WhenSilent;
         let mut running = FuturesUnordered::new();
         let mut doubt = false;
+        let mut refusal: Option<(Instant, Address, Status)> = None;
         running.push(start(first));
         loop {
             let silent_at = sent + self.settings.hedge_after;
+            let told_at =
+                refusal.as_ref().map_or(deadline, |(refused, ..)| *refused + self.settings.hedge_after * OTHER);
             tokio::select! {
                 biased;
-                Some((from, result)) = running.next() => {
-                    let decided = result.as_ref().err().is_none_or(is_final);
-                    if decided || running.is_empty() {
-                        return (from, result, doubt);
+                Some((from, result)) = running.next() => match result {
+                    Err(status) if refusal.is_none() && is_final(&status) && changes && !running.is_empty() => {
+                        may_hedge = false;
+                        refusal = Some((Instant::now(), from, status));
                     }
-                    doubt |= result.is_err_and(|status| may_have_been_made(&ApiError::from(&status)));
-                    self.routes().failed(&from, Instant::now());
+                    Err(status) if !is_final(&status) && !running.is_empty() => {
+                        doubt |= may_have_been_made(&ApiError::from(&status));
+                        self.routes().failed(&from, Instant::now());
+                    }
+                    Err(status) if running.is_empty() => {
+                        let last = refusal.map_or((from, status), |(_, from, refusal)| (from, refusal));
+                        return (last.0, Err(last.1), doubt);
+                    }
+                    decided => return (from, decided, doubt),
+                },
+                () = sleep_until(told_at), if refusal.is_some() => {
+                    if let Some((_, from, refusal)) = refusal {
+                        return (from, Err(refusal), doubt);
+                    }
                 }
                 () = sleep_until(silent_at), if may_hedge => {
                     let mut routes = self.routes();

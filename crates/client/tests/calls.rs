@@ -105,6 +105,28 @@ async fn a_host_that_vanished_costs_one_hedge() {
     assert_eq!(again.elapsed(), Duration::ZERO, "the member that answered is asked first");
 }
 
+/// Two copies of a request are under way: one is refused, and the other carried out a moment later.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_in_one_copy_and_made_in_the_other_is_made() {
+    let network = Network::default();
+    Member::submits_after(Duration::from_millis(400), 7).serve(&network, &address(1));
+    Member::submits(|_| Err(refusal(Code::FailedPrecondition, "EXCEEDS_POOL", &[]))).serve(&network, &address(2));
+    let client = client(&network, 2);
+    assert_eq!(client.submit_job(submission()).await.expect("1 made it").job_id, 7);
+}
+
+/// Nobody waits for long for the other copy: its host may be gone.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_told_when_the_other_copy_is_not_heard_of() {
+    let network = Network::default();
+    network.silence(&address(1));
+    Member::submits(|_| Err(refusal(Code::FailedPrecondition, "EXCEEDS_POOL", &[]))).serve(&network, &address(2));
+    let started = Instant::now();
+    let refused = client(&network, 2).submit_job(submission()).await.expect_err("2 refuses");
+    assert!(matches!(refused, ClientError::Refused(_)), "{refused}");
+    assert!(started.elapsed() < Duration::from_secs(2), "it took {:?}", started.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_member_that_is_alone_is_waited_for() {
     let network = Network::default();
