@@ -2,7 +2,8 @@
 //! tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), libraries in the place of others
 //! ([`library`]), runbooks to follow ([`runbook`]), disks that fill ([`small_disk`]), ways to servers that are cut
 //! ([`link`]), programs that go as far as they are let ([`paced`]), one of them whose result can be compared
-//! ([`trainer`]), one that knows nothing of all that ([`unaware`]), pools that dump programs ([`dumping`]), and waiting on conditions ([`wait`]).
+//! ([`trainer`]), one that knows nothing of all that ([`unaware`]), pools that dump programs ([`dumping`]), and waiting
+//! on conditions ([`wait`]).
 
 pub mod collector;
 pub mod command;

@@ -215,7 +215,7 @@ impl Agent {
         let tasks = Supervisor::new(meters.clone());
         let (address, inbox) = post(&meters);
         let unusable = |source| AgentError::DataFolder { path: self.config.data_dir.clone(), source };
-        self.folders.remove_blank().map_err(unusable)?;
+        self.folders.remove_blank();
         let found = self.folders.search().map_err(unusable)?;
         for FoundWorker { worker, damage, .. } in found.iter().filter(|found| !found.damage.is_empty()) {
             tracing::error!(%worker, ?damage, "a worker's folder is damaged; what is left of the worker is searched for");

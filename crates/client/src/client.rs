@@ -209,10 +209,13 @@ impl Client {
                         doubt |= may_have_been_made(&ApiError::from(&status));
                         self.routes().failed(&from, Instant::now());
                     }
-                    Err(status) if running.is_empty() => {
-                        let last = refusal.map_or((from, status), |(_, from, refusal)| (from, refusal));
-                        return (last.0, Err(last.1), doubt);
-                    }
+                    Err(status) if running.is_empty() => match refusal {
+                        // Asked again, it is told whether it was made.
+                        Some((_, by, refusal)) if !may_have_been_made(&ApiError::from(&status)) => {
+                            return (by, Err(refusal), doubt);
+                        }
+                        _ => return (from, Err(status), doubt),
+                    },
                     decided => return (from, decided, doubt),
                 },
                 () = sleep_until(told_at), if refusal.is_some() => {

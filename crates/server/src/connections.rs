@@ -35,12 +35,18 @@ pub(crate) fn incoming_beside_lines<M: Machine>(
     begun.filter_map(move |begun| {
         let others = match begun {
             Some((first, line)) if Consensus::<M>::is_line(first) => {
-                let Seated { io, seat, .. } = line;
-                seat.belongs_to(Guest::Own);
-                let serving = consensus.serve_line(io);
+                let Seated { io, seat, closing, .. } = line;
+                let known = seat.clone();
+                // Until it has shown that it is one it has the seat of somebody who has said nothing.
+                let serving = consensus.serve_line(io, move || {
+                    known.belongs_to(Guest::Own);
+                });
                 tokio::spawn(async move {
                     let _kept = seat;
-                    serving.await;
+                    tokio::select! {
+                        () = closing => {}
+                        () = serving => {}
+                    }
                 });
                 None
             }

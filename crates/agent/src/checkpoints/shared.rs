@@ -26,8 +26,8 @@ const ASKED: Duration = Duration::from_secs(20);
 pub(super) struct SharedStore {
     objects: Objects,
     file: PathBuf,
-    /// Those in which the leader said last that the pool has checkpoints.
-    of_pool: Mutex<BTreeSet<u128>>,
+    /// Those in which the leader said last that the pool has checkpoints; `None`: it has not said it yet.
+    of_pool: Mutex<Option<BTreeSet<u128>>>,
 }
 
 /// What this node wrote down.
@@ -54,14 +54,14 @@ impl SharedStore {
     /// The leader says in which stores the pool has checkpoints.
     pub fn heard(&self, stores: &[Bytes]) {
         let stores = stores.iter().filter_map(|store| Some(u128::from_be_bytes(store.as_ref().try_into().ok()?)));
-        *self.of_pool.lock().unwrap_or_else(PoisonError::into_inner) = stores.collect();
+        *self.of_pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(stores.collect());
     }
 
     /// Which store it is, if this node may save in it.
     pub async fn to_save_in(&self) -> Result<u128, Error> {
         let known = self.known()?;
         let found = match known {
-            Known::Nothing if self.pool_has_others() => self.identity().await?,
+            Known::Nothing if self.pool_may_have_others() => self.identity().await?,
             Known::This(_) => self.identity().await?,
             Known::Another | Known::Nothing => Some(self.in_time(self.objects.identify()).await?),
         };
@@ -97,8 +97,10 @@ impl SharedStore {
         ))
     }
 
-    fn pool_has_others(&self) -> bool {
-        !self.of_pool.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    /// Whether the pool has checkpoints in stores, as far as is known here.
+    fn pool_may_have_others(&self) -> bool {
+        let of_pool = self.of_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        of_pool.as_ref().is_none_or(|stores| !stores.is_empty())
     }
 
     fn known(&self) -> Result<Known, Error> {

@@ -23,6 +23,8 @@ impl Place {
         let data = tempfile::tempdir().expect("a folder");
         let config = CheckpointConfig { store, ..CheckpointConfig::default() };
         let shelf = Shelf::open(data.path(), &config).await.expect("it opens");
+        // The leader says that the pool has no checkpoints in stores.
+        shelf.tend(wire::CheckpointOrders::default()).await;
         Self { data, shelf }
     }
 
@@ -151,6 +153,10 @@ async fn a_new_node_begins_no_store_where_the_pool_has_one() {
         stores: vec![saved.ticket.to_be_bytes().to_vec().into()],
         ..wire::CheckpointOrders::default()
     };
+    let config = CheckpointConfig { store: Some(url("not-mounted")), ..CheckpointConfig::default() };
+    let untold = Shelf::open(new.data.path(), &config).await.expect("it opens");
+    let kept = untold.save(&part(9), Made::written(0), &new.written("soon")).await.expect("the node keeps it");
+    assert!(!kept.shared, "it is not known yet whether the pool has one");
     new.shelf.tend(told()).await;
     let kept = new.shelf.save(&part(2), Made::written(0), &new.written("here")).await.expect("the node keeps it");
     assert!(!kept.shared && !stores.path().join("not-mounted/identity").exists());

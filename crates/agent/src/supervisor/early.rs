@@ -4,8 +4,6 @@ use std::io;
 use std::path::Path;
 
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +23,6 @@ pub struct Ahead {
 
 /// What there is before the worker is known.
 pub(super) struct Early {
-    pub signals: SignalFd,
     pub hierarchies: Hierarchies,
     pub boot_id: String,
     contained: bool,
@@ -42,7 +39,6 @@ impl Early {
     pub fn make(ahead: &Ahead) -> Result<Self, SuperviseError> {
         // The agent's session and terminal are left behind; a process that already leads a session has none to leave.
         let _ = setsid();
-        let signals = take_signals()?;
         prctl::set_child_subreaper(true).map_err(step("become the subreaper"))?;
         let hierarchies = Hierarchies::detect(Path::new("/")).map_err(step("find control groups"))?;
         if let Err(error) = leave_service_groups(&hierarchies, &ahead.cgroup_root) {
@@ -50,7 +46,7 @@ impl Early {
         }
         let boot_id = boot_id().map_err(step("read the boot id"))?;
         let namespace = if ahead.contained { PidNamespace::create().ok() } else { None };
-        Ok(Self { signals, hierarchies, boot_id, contained: ahead.contained, namespace })
+        Ok(Self { hierarchies, boot_id, contained: ahead.contained, namespace })
     }
 
     /// The PID namespace of the worker; `None`: it has none. One whose init has been ended while it waited is no use any
@@ -65,13 +61,4 @@ impl Early {
             (_, waited) => Ok(waited),
         }
     }
-}
-
-fn take_signals() -> Result<SignalFd, SuperviseError> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    set.thread_block().map_err(step("block signals"))?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(step("watch signals"))
 }

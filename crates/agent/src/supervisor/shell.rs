@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
-use nix::sys::signalfd::SignalFd;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::{dup2_stdin, syncfs};
@@ -96,11 +96,12 @@ struct Shell {
 
 impl Shell {
     fn prepare(launch: &Launch, mut early: Early) -> Result<Self, SuperviseError> {
+        let signals = take_signals()?;
         let starter = take_stdin()?;
         let group = WorkerGroup::create(&early.hierarchies, &launch.cgroup, launch.limits);
         let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
         let namespace = early.namespace();
-        let Early { signals, boot_id, .. } = early;
+        let Early { boot_id, .. } = early;
         let mut status = Status::new(launch.worker, launch.job, launch.fence, boot_id);
         status.supervisor = ProcessId::of(own);
         status.group = group.record().clone();
@@ -396,6 +397,16 @@ fn keep_image(status: &mut Status) {
 
 fn now() -> Now {
     Now { boot: BootTime::now(), unix_ms: unix_millis() }
+}
+
+/// From here on they wait to be read. A supervisor that has no worker yet ends by them like any process.
+fn take_signals() -> Result<SignalFd, SuperviseError> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block().map_err(step("block signals"))?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(step("watch signals"))
 }
 
 /// Moves the agent's socket away from standard input, which becomes `/dev/null`.

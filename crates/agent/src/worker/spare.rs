@@ -55,24 +55,33 @@ impl Spare {
     /// # Errors
     /// None waits, and none can be made.
     pub fn folder(&self, folders: &WorkerFolders) -> io::Result<BlankFolder> {
-        let waiting = self.lock().folder.take();
+        // Somebody may have tidied up.
+        let waiting = self.lock().folder.take().filter(|waiting| waiting.folder().path().is_dir());
         waiting.map_or_else(|| BlankFolder::make(folders), Ok)
     }
 
     /// Has a supervisor and a folder wait for the next worker, unless they do. Without them a launch takes longer, and
     /// nothing else.
     pub fn make(&self, command: &SupervisorCommand, ahead: &Ahead, folders: &WorkerFolders) {
-        let mut waiting = self.lock();
-        if waiting.supervisor.is_none() {
+        let (supervises, lies) = {
+            let waiting = self.lock();
+            (waiting.supervisor.is_some(), waiting.folder.is_some())
+        };
+        // Not while it is locked: a launch meanwhile makes its own.
+        if !supervises {
             let started = start(command, None, Stdio::inherit()).and_then(|mut started| {
                 say(&mut started, ahead)?;
                 Ok(started)
             });
-            waiting.supervisor = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
+            let started = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
+            let mut waiting = self.lock();
+            waiting.supervisor = waiting.supervisor.take().or(started);
         }
-        if waiting.folder.is_none() {
+        if !lies {
             let made = BlankFolder::make(folders);
-            waiting.folder = made.inspect_err(|error| tracing::debug!(%error, "no folder waits")).ok();
+            let made = made.inspect_err(|error| tracing::debug!(%error, "no folder waits")).ok();
+            let mut waiting = self.lock();
+            waiting.folder = waiting.folder.take().or(made);
         }
     }
 

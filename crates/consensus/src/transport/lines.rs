@@ -36,9 +36,12 @@ impl<M: Machine> Consensus<M> {
     }
 
     /// Answers another member on a connection that is a line, until it is closed. Give it what comes to this member's
-    /// address, beside [`raft_service`](crate::raft_service): members are called instead where nobody does, which costs
-    /// more.
-    pub fn serve_line(&self, connection: Accepted) -> impl Future<Output = ()> + Send + 'static {
+    /// address, beside [`raft_service`](crate::raft_service). `on_opened`: done when it has shown that it is a member.
+    pub fn serve_line(
+        &self,
+        connection: Accepted,
+        on_opened: impl FnOnce() + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let served = Served { inner: Arc::clone(&self.inner) };
         async move {
             let inner = Arc::clone(&served.inner);
@@ -48,6 +51,7 @@ impl<M: Machine> Consensus<M> {
                 Ok(None) => return,
                 Err(error) => return tracing::debug!(%error, "a line was not opened"),
             };
+            on_opened();
             let end = inner.end.clone();
             let serving = inner.shared.entropy.scope(async move {
                 let ended = tokio::select! {

@@ -299,7 +299,7 @@ async fn serve(consensus: Consensus<Register>, listener: TcpListener, cut: Cance
     });
     let incoming = begun.buffer_unordered(usize::MAX).filter_map(std::future::ready).filter_map(move |(first, it)| {
         let web = if lines && Consensus::<Register>::is_line(first) {
-            tokio::spawn(consensus.serve_line(it));
+            tokio::spawn(consensus.serve_line(it, || ()));
             None
         } else {
             Some(Ok::<_, std::io::Error>(it))

@@ -33,6 +33,8 @@ pub(super) struct KeptHere {
     parts: Option<BTreeSet<PartKey>>,
     /// Whether the ledger was asked since it was said.
     compared: bool,
+    /// The shared stores that the agent was told last; `None`: it was not told yet, not even that there is none.
+    stores: Option<Vec<Bytes>>,
 }
 
 impl KeptHere {
@@ -80,23 +82,28 @@ impl KeptHere {
     /// What is to be done with the node's disk, where its workers find what they go on from, and which stores nodes
     /// share, if there is any of it.
     pub(super) fn orders(
-        &self,
+        &mut self,
         term: Term,
         node: NodeId,
         elsewhere: Elsewhere,
         state: &State,
     ) -> Option<CheckpointOrders> {
-        let parts = self.parts.as_ref()?;
+        let is_news = self.stores.as_ref() != Some(&elsewhere.stores);
+        self.stores = Some(elsewhere.stores.clone());
         let needless = |part: &&PartKey| {
             let job = state.job(part.job).filter(|job| !job.state.is_terminal());
             job.is_none_or(|job| job.checkpoints.can_do_without(part, job.attempts))
         };
-        let needless: Vec<_> = parts.iter().filter(needless).take(AT_ONCE).map(part_name).collect();
+        let needless: Vec<_> = self.parts.iter().flatten().filter(needless).take(AT_ONCE).map(part_name).collect();
         let sources = sources(state, node).take(AT_ONCE).collect();
-        let Elsewhere { copies, stores } = elsewhere;
+        let Elsewhere { mut copies, stores } = elsewhere;
+        if self.parts.is_none() {
+            // It may be there already.
+            copies.clear();
+        }
         let orders = CheckpointOrders { term: term.0, needless, copies, sources, stores };
         let nothing = CheckpointOrders { term: term.0, ..CheckpointOrders::default() };
-        (orders != nothing).then_some(orders)
+        (is_news || orders != nothing).then_some(orders)
     }
 }
 

@@ -32,6 +32,8 @@ fn orders(ledger: &Ledger, node: NodeId, parts: &[PartKey]) -> Option<Checkpoint
 fn said(parts: &[PartKey]) -> KeptHere {
     let mut kept = KeptHere::default();
     kept.said(parts.iter().copied().collect());
+    // It was told before that there is no shared store.
+    kept.stores = Some(Vec::new());
     kept
 }
 
@@ -116,7 +118,12 @@ fn the_stores_that_nodes_share_are_named_to_all() {
     ledger.report(home, worker, Observation::Saved(shared));
     assert_eq!(named(&ledger), [Bytes::copy_from_slice(&77_u128.to_be_bytes())]);
     let elsewhere = CopyPlan::default().of(third, &ledger.state, Instant::now());
-    assert!(said(&[]).orders(Term(1), third, elsewhere, &ledger.state).is_some());
+    let mut kept = KeptHere::default();
+    let mut told = |elsewhere| kept.orders(Term(1), third, elsewhere, &ledger.state).map(|orders| orders.stores);
+    assert_eq!(told(Elsewhere::default()), Some(vec![]), "that there is none is told, too, once");
+    assert_eq!(told(Elsewhere::default()), None);
+    assert_eq!(told(elsewhere).map(|stores| stores.len()), Some(1));
+    assert_eq!(told(Elsewhere::default()), Some(vec![]), "and that nothing lies in it any more");
     ledger.apply(Command::CancelJob { job: id });
     let stop = tessera_ledger::WorkerExit {
         cause: tessera_ledger::StopCause::Ordered,
