@@ -60,13 +60,17 @@ async fn every_member_learns_that_its_clock_is_wrong_whoever_leads() {
     let cluster = with_clocks(&[0, 0, -DAY_MS]).await;
     cluster.found().await;
     lead(&cluster, 1).await;
+    // One that has heard of the wrong clock only does not know better for a moment.
+    let right = |member: u64| {
+        let clock = cluster.nodes[&member].consensus.clock();
+        clock.offset_ms.is_some() && !clock.off
+    };
     let known = async {
-        while !(cluster.nodes[&3].consensus.clock().off && cluster.nodes[&2].consensus.clock().offset_ms.is_some()) {
+        while !(cluster.nodes[&3].consensus.clock().off && right(2) && right(1)) {
             sleep(Duration::from_millis(10)).await;
         }
     };
     timeout(BOUND, known).await.expect("members must learn each other's clocks");
-    assert!(!cluster.nodes[&2].consensus.clock().off);
     cluster.shutdown().await;
 }
 
