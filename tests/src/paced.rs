@@ -10,8 +10,8 @@ use crate::wait::until;
 /// Python with numpy: Debian's, which every account finds.
 pub const PYTHON: &str = "/usr/bin/python3";
 
-/// A program in Python with numpy, as workers run it: with nothing of this environment, in which numpy's libraries may be
-/// told to compute in other steps, to other bits.
+/// A program in Python with numpy, as workers run it: with nothing of this environment, in which numpy's libraries may
+/// be told to compute in other steps, to other bits.
 #[must_use]
 pub fn python(program: &str) -> Command {
     let mut run = Command::new(PYTHON);

@@ -53,8 +53,8 @@ pub enum Script {
     /// A node is cut off under a long lease, the timings are shortened, and then the leader's process dies: the next
     /// one never granted a lease like that.
     Retimed,
-    /// Whoever has a part in moving, suspending, preempting, draining, saving or growing a job is hit in each step of it
-    /// ([`crate::interruptions`]).
+    /// Whoever has a part in moving, suspending, preempting, draining, saving or growing a job is hit in each step of
+    /// it ([`crate::interruptions`]).
     Interrupted,
 }
 

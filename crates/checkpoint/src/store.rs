@@ -43,8 +43,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     async fn stored(&self, id: &CheckpointId) -> Result<Vec<StoredChunk>, Error>;
 
     /// Keeps a chunk that is there under another name too, without moving it: as `index` of `id`. Either can be removed
-    /// without the other. Answers `false` when it is not there any more, or is not what it was: `bytes`, for whoever has
-    /// that at hand.
+    /// without the other. Answers `false` when it is not there any more, or is not what it was: `bytes`, for whoever
+    /// has that at hand.
     ///
     /// # Errors
     /// What stands against it; then it is not there under that name.

@@ -139,9 +139,9 @@ impl Client {
         Q: Clone,
         F: Fn(Channel, Request<Q>) -> Try<A>,
     {
-        let mut tries = Tries::new(self, self.settings.deadline, request_id.clone());
+        let changes = request_id.is_some();
+        let mut tries = Tries::new(self, self.settings.deadline, request_id);
         loop {
-            let changes = request_id.is_some();
             let one = self.one_try(&message, tries.deadline(), hedging, changes, &rpc);
             let Ok((from, result, doubt)) = timeout_at(tries.deadline(), one).await else {
                 return Err(tries.out_of_time());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tessera_ledger::{
     Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition,
     Isolation, JobId, JobSpec, LogTime, Mebibytes, NodeDescription, NodeId, Observation, Outcome, Owner, Plan,
-    PlanPart, PlannedWorker, Rank, Request, Revision, Slice, Span, State, WorkerReport,
+    PlanPart, PlannedWorker, Rank, Request, Revision, Slice, Span, State, StopCause, WorkerExit, WorkerReport,
 };
 
 /// A ledger with a clock that moves a second per entry.
@@ -105,6 +105,12 @@ impl Ledger {
 /// The worker of a rank.
 pub(crate) fn owner(allocation: &Allocation, rank: u32) -> Owner {
     allocation.owner(Rank(rank))
+}
+
+/// How a worker ended, with this code or else by SIGTERM; `checkpointed`: as one does that has saved itself.
+pub(crate) fn exit(cause: StopCause, code: Option<i32>, checkpointed: bool) -> WorkerExit {
+    let signal = code.is_none().then_some(15);
+    WorkerExit { cause, code, signal, checkpointed, message: String::new(), not_saved: String::new() }
 }
 
 pub(crate) fn node(name: &str) -> NodeDescription {

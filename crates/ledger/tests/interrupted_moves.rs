@@ -1,7 +1,8 @@
 //! Moves that are interrupted: the sequence of a move, cut off after each of its steps by everything that can happen
 //! there, and by two of them after one another; and longer stories that are drawn. After every command the laws hold
-//! (see `pool`), every block has one owner, the job has one place, and no place is given away before its worker is known
-//! to have stopped. Then everything is mended, and the job comes to its end, from no earlier than what it saved last.
+//! (see `pool`), every block has one owner, the job has one place, and no place is given away before its worker is
+//! known to have stopped. Then everything is mended, and the job comes to its end, from no earlier than what it saved
+//! last.
 
 mod pool;
 

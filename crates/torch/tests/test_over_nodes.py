@@ -53,6 +53,20 @@ def supervisors_on(pool, node):
     return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
 
 
+def kill_supervisors(pool, node):
+    for supervisor in supervisors_on(pool, node):
+        os.kill(supervisor, signal.SIGKILL)
+
+
+def loses_power(pool, node):
+    """Without a word all of a node ends: the agent, and what ran there. Then it is there again."""
+    pool.processes[node].kill()
+    pool.processes[node].wait()
+    kill_supervisors(pool, node)
+    wait("nothing to run there", lambda: not processes_on(pool, node))
+    pool.start_node(node)
+
+
 def servers_on(pool, node):
     return [pid for pid, words in processes_on(pool, node).items() if b"-m\0tessera.slice\0" in words]
 
@@ -101,12 +115,7 @@ def test_a_node_is_drained_and_another_one_dies_and_the_job_goes_on_on_what_ther
     # Without a word, as by a loss of power: the agent, and all that ran there.
     dead = nodes_of(pool, job)[1]
     wait("its part to serve", lambda: servers_on(pool, dead))
-    pool.processes[dead].kill()
-    pool.processes[dead].wait()
-    for supervisor in supervisors_on(pool, dead):
-        os.kill(supervisor, signal.SIGKILL)
-    wait("nothing to run there", lambda: not processes_on(pool, dead))
-    pool.start_node(dead)
+    loses_power(pool, dead)
     wait("it to go on again", lambda: "attempt 3 begins at 30" in printed(), 120)
     held.unlink()
     state, printed, errors = pool.ends(job)
@@ -141,8 +150,7 @@ def test_a_program_that_computes_while_a_part_of_its_card_dies_goes_on_from_its_
     )  # fmt: skip
     wait("it to be saved", lambda: pool.ask("job", "show", job).get("checkpoints"), 120)
     dead = nodes_of(pool, job)[1]
-    for supervisor in supervisors_on(pool, dead):
-        os.kill(supervisor, signal.SIGKILL)
+    kill_supervisors(pool, dead)
     state, printed, errors = pool.ends(job)
     shown = pool.ask("job", "show", job)
     assert state == "completed", (shown["history"], errors)
@@ -224,12 +232,7 @@ def test_a_node_of_a_gang_is_drained_and_another_one_dies(gangs, undisturbed, tm
     gangs.tessera("node", "uncordon", drained)
     # Without a word: the agent, and all that ran there, the second program among it.
     dead = workers_of(gangs, job)[1][0]["node"]
-    gangs.processes[dead].kill()
-    gangs.processes[dead].wait()
-    for supervisor in supervisors_on(gangs, dead):
-        os.kill(supervisor, signal.SIGKILL)
-    wait("nothing to run there", lambda: not processes_on(gangs, dead))
-    gangs.start_node(dead)
+    loses_power(gangs, dead)
     wait("it to go on again", lambda: "attempt 3 begins at 30" in printed(), 180)
     held.unlink()
     state, said, errors = gangs.ends(job)

@@ -1,10 +1,10 @@
 //! Interruptions on purpose: whoever has a part in what is done to running work is hit at each of its steps.
 //!
 //! A [`Moment`] is a step as the ledger commits it: a move reserves its target, a gang has saved by half, a job is
-//! preempted. A [`Victim`] is who is hit then. Of every [`Pair`] that can be, a [`Director`] makes a scene: it submits a
-//! job, has done to it what leads to the moment, hits the victim in the very step in which the entry is applied first,
-//! and follows the job to its end. What must hold meanwhile the oracles say; that the moment came, and that the job
-//! comes to a good end, the director itself.
+//! preempted. A [`Victim`] is who is hit then. Of every [`Pair`] that can be, a [`Director`] makes a scene. It submits
+//! a job, has done to it what leads to the moment, hits the victim in the very step in which the entry is applied
+//! first, and follows the job to its end. What must hold meanwhile the oracles say; that the moment came, and that the
+//! job comes to a good end, the director itself.
 
 mod deed;
 mod director;

@@ -1,7 +1,7 @@
 //! A job that is moved has one place: the old one or the new one.
 //!
-//! * As long as the source has not stopped, nothing is started at the target, and the job is held by the source. Once it
-//!   has, nothing of it is left in the ledger.
+//! * As long as the source has not stopped, nothing is started at the target, and the job is held by the source. Once
+//!   it has, nothing of it is left in the ledger.
 //! * When a move is over the job is at its source or its target, or nowhere because it waits or has ended; the other
 //!   place is given back, or told to stop.
 

@@ -1,19 +1,21 @@
 //! The checkpoint store that all nodes share, as one of them sees it.
 //!
-//! Under the name of a store there may be another one, or an empty folder where the share is not mounted. So a store has
-//! an identity, which lies in it. A node writes down which one it found first under that name, and saves into no other.
-//! What it finds empty the first time it takes for a new one only while the pool has nothing in another. An operator who
-//! empties the file in which that is written has it take whatever there is.
+//! Under the name of a store there may be another one, or an empty folder where the share is not mounted. So a store
+//! has an identity, which lies in it. A node writes down which one it found first under that name, and saves into no
+//! other. What it finds empty the first time it takes for a new one only once it has heard that the pool has nothing in
+//! another. An operator who empties the file in which that is written has it take whatever there is.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tessera_checkpoint::{Error, Objects, Store as _};
 use tokio::time::timeout;
 
+use super::shelf::lock;
+use super::tickets::ticket_of;
 use crate::durable;
 
 /// Which store was found under the name of the shared one.
@@ -53,8 +55,7 @@ impl SharedStore {
 
     /// The leader says in which stores the pool has checkpoints.
     pub fn heard(&self, stores: &[Bytes]) {
-        let stores = stores.iter().filter_map(|store| Some(u128::from_be_bytes(store.as_ref().try_into().ok()?)));
-        *self.of_pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(stores.collect());
+        *lock(&self.of_pool) = Some(stores.iter().filter_map(|store| ticket_of(store)).collect());
     }
 
     /// Which store it is, if this node may save in it.
@@ -78,8 +79,8 @@ impl SharedStore {
                 self.file.display()
             ))),
             (Known::Another | Known::Nothing, None) => Err(self.refused(&format!(
-                "nothing was ever kept in it, and the pool has its checkpoints in another store: is it mounted? If it \
-                 is new on purpose, make an empty file {}",
+                "nothing was ever kept in it, and the pool may have its checkpoints in another store: is it mounted? \
+                 If it is new on purpose, make an empty file {}",
                 self.file.display()
             ))),
         }
@@ -99,8 +100,7 @@ impl SharedStore {
 
     /// Whether the pool has checkpoints in stores, as far as is known here.
     fn pool_may_have_others(&self) -> bool {
-        let of_pool = self.of_pool.lock().unwrap_or_else(PoisonError::into_inner);
-        of_pool.as_ref().is_none_or(|stores| !stores.is_empty())
+        lock(&self.of_pool).as_ref().is_none_or(|stores| !stores.is_empty())
     }
 
     fn known(&self) -> Result<Known, Error> {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::meters::{CheckpointMeters, Operation};
 use super::shared::SharedStore;
-use super::tickets::{Tickets, ticket_text};
+use super::tickets::{Tickets, ticket_of, ticket_text};
 use super::{id_of, part_of};
 use crate::config::CheckpointConfig;
 
@@ -338,7 +338,7 @@ impl Shelf {
         if here {
             places.push(Box::new(self.0.disk.clone()));
         }
-        let ticket = <[u8; 16]>::try_from(from.ticket.as_ref()).map_or(0, u128::from_be_bytes);
+        let ticket = ticket_of(&from.ticket).unwrap_or(0);
         for address in &from.addresses {
             match Remote::new(&self.0.outbound, address, ticket_text(ticket)) {
                 Ok(remote) => places.push(Box::new(remote)),

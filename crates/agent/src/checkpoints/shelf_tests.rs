@@ -141,8 +141,8 @@ async fn what_is_not_in_another_store_is_not_gone() {
     assert!(!kept.shared && fs::read_dir(&mounted).expect("it is there").next().is_none(), "nothing is made there");
 }
 
-/// A node that joins where the share is not mounted takes the empty folder for no new store, and one that is told to use
-/// another store begins it.
+/// A node that joins where the share is not mounted takes the empty folder for no new store, and one that is told to
+/// use another store begins it.
 #[tokio::test]
 async fn a_new_node_begins_no_store_where_the_pool_has_one() {
     let stores = tempfile::tempdir().expect("a folder");

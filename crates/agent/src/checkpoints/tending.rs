@@ -13,6 +13,7 @@ use super::id_of;
 use super::meters::Operation;
 use super::shared::SharedStore;
 use super::shelf::{LEFT_OVER, Shelf, lock};
+use super::tickets::ticket_of;
 
 /// Wait before a copy is tried again that could not be made.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -90,7 +91,7 @@ impl Shelf {
         if self.0.tickets.of(id).is_some_and(|known| known.whole) {
             return;
         }
-        let ticket = <[u8; 16]>::try_from(source.ticket.as_ref()).map_or(0, u128::from_be_bytes);
+        let ticket = ticket_of(&source.ticket).unwrap_or(0);
         let copied = async {
             let announced = self.0.tickets.announce(*id, ticket, false);
             announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?;

@@ -120,6 +120,11 @@ fn read(path: &Path) -> Option<Written> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
+/// A ticket as it travels; `None`: that is none.
+pub(super) fn ticket_of(bytes: &[u8]) -> Option<u128> {
+    bytes.try_into().ok().map(u128::from_be_bytes)
+}
+
 /// A ticket as text, as agents show it to each other.
 pub(super) fn ticket_text(ticket: u128) -> String {
     format!("{ticket:032x}")

@@ -49,8 +49,8 @@ impl Early {
         Ok(Self { hierarchies, boot_id, contained: ahead.contained, namespace })
     }
 
-    /// The PID namespace of the worker; `None`: it has none. One whose init has been ended while it waited is no use any
-    /// more, and another is made.
+    /// The PID namespace of the worker; `None`: it has none. One whose init has been ended while it waited is no use
+    /// any more, and another is made.
     ///
     /// # Errors
     /// What the system says.

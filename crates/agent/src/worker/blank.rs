@@ -54,8 +54,8 @@ impl BlankFolder {
     /// Makes it the folder of a worker.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`]: that worker has one, and a worker is started at most once. What the file system
-    /// says.
+    /// [`io::ErrorKind::AlreadyExists`]: that worker has one, and a worker is started at most once. What the file
+    /// system says.
     pub fn give_to(mut self, worker: &WorkerFolder) -> io::Result<()> {
         let Some(path) = &self.0 else { return Err(io::ErrorKind::NotFound.into()) };
         name_anew(path, worker.path())?;

@@ -20,13 +20,14 @@ pub enum LaunchError {
     NoDevice,
     /// The job is to be dumped or goes on from an image of its processes, and nothing here does that.
     #[error(
-        "the job is saved by images of its processes, and CRIU cannot be used here: see the node's labels, and start its \
-         agent anew when CRIU was changed"
+        "the job is saved by images of its processes, and CRIU cannot be used here: see the node's labels, and start \
+         its agent anew when CRIU was changed"
     )]
     NoCriu,
     /// A device has too many slices.
     #[error(
-        "its virtual card has {0} slices, and a device has {MOST_SLICES} at most: ask for less, or for larger cards (`models`)"
+        "its virtual card has {0} slices, and a device has {MOST_SLICES} at most: ask for less, or for larger cards \
+         (`models`)"
     )]
     TooManySlices(usize),
     /// The socket of the slice server would lie too deep.

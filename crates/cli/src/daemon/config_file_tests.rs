@@ -10,8 +10,11 @@ fn server(text: &str) -> Result<ServerFile, Failure> {
 
 #[test]
 fn a_file_sets_what_it_says_and_leaves_the_rest() {
-    let file = server("disk_reserve = '1GiB'\n[consensus]\nheartbeat = '100ms'\n[timings]\npropose = '30s'\n[limits]\nwatches = 9\nrequest_bytes = '9MiB'\n")
-        .expect("good");
+    let file = server(
+        "disk_reserve = '1GiB'\n[consensus]\nheartbeat = '100ms'\n[timings]\npropose = '30s'\n\
+                       [limits]\nwatches = 9\nrequest_bytes = '9MiB'\n",
+    )
+    .expect("good");
     let plain = ServerConfig::new("/data", SocketAddr::from(([127, 0, 0, 1], 1)));
     let mut config = plain.clone();
     file.apply(&mut config);

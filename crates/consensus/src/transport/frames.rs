@@ -193,7 +193,7 @@ mod tests {
     async fn what_is_no_message_is_told_apart() {
         assert!(matches!(broken_by(b"HTTP/1.1 400 Bad Request\r\n").await, Broken::Http));
         assert!(
-            matches!(broken_by(&[0, 0, 0, 9, 1]).await, Broken::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof)
+            matches!(broken_by(&[0, 0, 0, 9, 1]).await, Broken::Io(end) if end.kind() == io::ErrorKind::UnexpectedEof)
         );
         assert!(
             matches!(broken_by(&[0, 0, 0, 101]).await, Broken::Io(error) if error.kind() == io::ErrorKind::InvalidData)

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tessera_ledger::{
     EntryPosition, KEEP_LABEL, Level, Observation, Outcome, Percent, QueueSettings, Reason, Request, Revision,
-    StopCause, WorkerExit,
+    StopCause,
 };
 
 use super::*;
@@ -79,14 +79,7 @@ impl World {
         }
         if self.job().state == JobState::Suspending {
             let allocation = self.ledger.allocation(self.job().allocation.expect("it holds its blocks yet"));
-            let exit = WorkerExit {
-                cause: StopCause::Ordered,
-                code: None,
-                signal: Some(15),
-                checkpointed: true,
-                message: String::new(),
-                not_saved: String::new(),
-            };
+            let exit = fixture::exit(StopCause::Ordered, None, true);
             self.ledger.report(allocation.workers[0].node, fixture::owner(&allocation, 0), Observation::Stopped(exit));
         }
     }

@@ -6,7 +6,7 @@ use tessera_ledger::{
 };
 
 use super::*;
-use crate::fixture::{Ledger, job, owner};
+use crate::fixture::{Ledger, exit, job, owner};
 
 struct Stage {
     ledger: Ledger,
@@ -188,14 +188,7 @@ async fn a_move_is_driven_to_its_end() {
     assert!(matches!(duties(&effects)[..], [Duty::Advance(_, MovePhase::Reserved)]));
     assert_eq!(duties(&stage.on(Event::Changed)), [], "once");
     stage.commit(effects);
-    let exit = tessera_ledger::WorkerExit {
-        cause: tessera_ledger::StopCause::Ordered,
-        code: None,
-        signal: Some(15),
-        checkpointed: true,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let exit = exit(tessera_ledger::StopCause::Ordered, None, true);
     stage.ledger.report(a, owner(&source, 0), Observation::Stopped(exit));
     let effects = stage.on(Event::Changed);
     assert!(matches!(duties(&effects)[..], [Duty::Advance(_, MovePhase::Transferring)]));
@@ -321,15 +314,7 @@ async fn a_job_past_its_limit_is_stopped_when_its_agent_fails_to() {
     stage.commit(effects);
     let job = stage.ledger.state.job(id).expect("it is known");
     assert_eq!((job.state, &job.reason), (JobState::Completing, &tessera_ledger::Reason::TimeLimit));
-    let cause = tessera_ledger::StopCause::Ordered;
-    let exit = tessera_ledger::WorkerExit {
-        cause,
-        code: None,
-        signal: Some(15),
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let exit = exit(tessera_ledger::StopCause::Ordered, None, false);
     stage.ledger.report(node, owner(&allocation, 0), Observation::Stopped(exit));
     assert_eq!(stage.ledger.state.job(id).expect("it is known").state, JobState::Timeout);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tessera_ledger::{
     CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, JobId, JobSpec, MovePhase, Observation, PlanPart,
-    PoolConfig, Request, StopCause, WorkerExit,
+    PoolConfig, Request, StopCause,
 };
 use tessera_placement::CompactionOrder;
 
@@ -12,7 +12,7 @@ use super::compaction::{CompactionPhase, CompactionProgress};
 use super::state::{Effect, Event, Placement};
 use super::{Errand, Question};
 use crate::feed::{Change, Scope};
-use crate::fixture::{Ledger, job, owner};
+use crate::fixture::{Ledger, exit, job, owner};
 use crate::pool::Committed;
 
 struct Stage {
@@ -79,14 +79,7 @@ impl Stage {
             let id = movement.id;
             self.ledger.apply(Command::AdvanceMove { id, from: MovePhase::Reserved, proceed: true });
             let source = self.ledger.allocation(movement.source);
-            let exit = WorkerExit {
-                cause: StopCause::Ordered,
-                code: Some(0),
-                signal: None,
-                checkpointed: true,
-                message: String::new(),
-                not_saved: String::new(),
-            };
+            let exit = exit(StopCause::Ordered, Some(0), true);
             self.ledger.report(source.workers[0].node, owner(&source, 0), Observation::Stopped(exit));
             self.ledger.apply(Command::AdvanceMove { id, from: MovePhase::Transferring, proceed: true });
             let target = self.ledger.allocation(movement.target);

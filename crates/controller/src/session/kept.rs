@@ -126,8 +126,8 @@ pub(super) struct Elsewhere {
     pub stores: Vec<Bytes>,
 }
 
-/// The copies that are to be made, by the node that is to make them, and the stores that nodes share; looked up once for
-/// all sessions.
+/// The copies that are to be made, by the node that is to make them, and the stores that nodes share; looked up once
+/// for all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct CopyPlan(Mutex<Plan>);
 

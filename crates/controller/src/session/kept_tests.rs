@@ -1,7 +1,7 @@
-use tessera_ledger::{CheckpointKey, JobId, Observation, Owner, Rank};
+use tessera_ledger::{CheckpointKey, JobId, Observation, Owner, Rank, StopCause};
 
 use super::*;
-use crate::fixture::{Ledger, job, owner};
+use crate::fixture::{Ledger, exit, job, owner};
 
 const LAST: u64 = CheckpointKey::LAST;
 
@@ -78,14 +78,7 @@ fn what_can_never_be_used_is_removed_and_nothing_else() {
     }
     assert_eq!(needless(&ledger), [2], "two newer ones count, and the first is to be copied");
     ledger.apply(Command::CancelJob { job: id });
-    let stop = tessera_ledger::WorkerExit {
-        cause: tessera_ledger::StopCause::Ordered,
-        code: None,
-        signal: Some(15),
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let stop = exit(StopCause::Ordered, None, false);
     ledger.report(home, worker, Observation::Stopped(stop));
     assert_eq!(needless(&ledger), [1, 2, LAST], "the job is over");
     let stranger = PartKey { job: JobId(4_711), ..key };
@@ -125,14 +118,7 @@ fn the_stores_that_nodes_share_are_named_to_all() {
     assert_eq!(told(elsewhere).map(|stores| stores.len()), Some(1));
     assert_eq!(told(Elsewhere::default()), Some(vec![]), "and that nothing lies in it any more");
     ledger.apply(Command::CancelJob { job: id });
-    let stop = tessera_ledger::WorkerExit {
-        cause: tessera_ledger::StopCause::Ordered,
-        code: None,
-        signal: Some(15),
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let stop = exit(StopCause::Ordered, None, false);
     ledger.report(home, worker, Observation::Stopped(stop));
     assert_eq!(named(&ledger), Vec::<Bytes>::new(), "its job is over");
 }
@@ -146,14 +132,7 @@ fn where_a_checkpoint_can_be_had_now_is_said_until_its_worker_runs() {
         orders.map(|orders| orders.sources.into_iter().flat_map(|source| source.addresses).collect::<Vec<_>>())
     };
     assert_eq!(sources(&ledger, home), None, "it goes on from nothing");
-    let stop = tessera_ledger::WorkerExit {
-        cause: tessera_ledger::StopCause::Ordered,
-        code: Some(0),
-        signal: None,
-        checkpointed: true,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let stop = exit(StopCause::Ordered, Some(0), true);
     ledger.apply(Command::SuspendJob { job: id });
     ledger.report(home, worker, Observation::Stopped(stop));
     ledger.apply(Command::ResumeJob { job: id });
