@@ -107,6 +107,9 @@ pub enum Rule {
     /// A gang of which a worker failed while the node of another one was lost, or could not run it, is tried again and
     /// not blamed; before, only when the loss was known before the failure.
     LossesExcuseGangs,
+    /// A worker that is lost stays so when its node is lost; before, it was lost once more, or taken for one that had
+    /// ended with its lease, though its agent had said that it could not be ended.
+    LostUntilKnown,
     /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
     DrillQueueRefused,
 }
@@ -120,7 +123,7 @@ impl Rule {
     pub const fn since(self) -> Level {
         match self {
             Self::DigestOfState | Self::ForgottenRequestsRefused | Self::BlameTakesSeveralNodes => Level::One,
-            Self::MovesGiveWay | Self::PortsTakeTurns | Self::LossesExcuseGangs => Level::Two,
+            Self::MovesGiveWay | Self::PortsTakeTurns | Self::LossesExcuseGangs | Self::LostUntilKnown => Level::Two,
             Self::DrillQueueRefused => Level::Drill,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pool::{Pool, card, exited, node, numbered, one_card, rejected, slice, stopped, tflops};
 use tessera_ledger::{
-    CardHealth, CardId, CardKind, Command, Eligibility, JobState, LogTime, NodeId, NodeState, Observation,
+    CardHealth, CardId, CardKind, Command, Eligibility, Event, JobState, LogTime, NodeId, NodeState, Observation,
     OnDisconnect, Outcome, PlanPart, Reason, Rejection, StopCause,
 };
 
@@ -24,6 +24,31 @@ fn an_unconfirmed_stop_quarantines_the_blocks() {
     pool.run(Command::ConfirmStopped { node: NodeId(0) });
     assert_eq!(pool.state.block_counts().free, 8);
     assert_eq!(pool.state.job(job).unwrap().state, JobState::Cancelled);
+}
+
+/// The loss of its node says nothing new of a worker that could not be ended: its blocks stay quarantined, its job is
+/// not started anywhere else (L2), and nobody is told again.
+#[test]
+fn what_could_not_be_ended_is_not_taken_for_ended_when_its_node_is_lost() {
+    for on_disconnect in [OnDisconnect::Stop, OnDisconnect::Keep] {
+        let mut pool = one_card(8);
+        let job = pool.submit(|spec| {
+            spec.virtual_card.compute = tflops(3);
+            spec.on_disconnect = on_disconnect;
+        });
+        pool.grant(job, vec![slice(0, 0, 0, 3)]);
+        pool.report_all(job, &Observation::Running);
+        pool.run(Command::SuspendJob { job });
+        pool.report_all(job, &Observation::Unconfirmed { message: "in uninterruptible sleep".to_owned() });
+        let epoch = pool.state.node(NodeId(0)).unwrap().epoch;
+        pool.run(Command::NodeLost { node: NodeId(0), epoch });
+        assert_eq!(pool.state.block_counts().lost, 3, "{on_disconnect:?}");
+        assert_eq!(pool.state.job(job).unwrap().state, JobState::Suspending, "{on_disconnect:?}");
+        let told = pool.state.events_of(pool.state.revision()).map(|entry| entry.events.clone()).unwrap();
+        assert!(matches!(*told, [Event::Node { .. }]), "{on_disconnect:?}: {told:?}");
+        pool.run(Command::ConfirmStopped { node: NodeId(0) });
+        assert_eq!(pool.state.job(job).unwrap().state, JobState::Suspended, "{on_disconnect:?}");
+    }
 }
 
 /// A lost node: work that may not go on is tried elsewhere; work that may keeps its blocks until the node is back.

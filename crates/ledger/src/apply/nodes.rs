@@ -7,7 +7,7 @@ use std::time::Duration;
 use planted::Bug;
 
 use super::Applied;
-use crate::allocation::{AllocationPhase, StopCause, WorkerExit, WorkerState};
+use crate::allocation::{Allocation, AllocationPhase, StopCause, WorkerExit, WorkerState};
 use crate::card::{Card, CardDescription, CardHealth};
 use crate::checks::{check_cached, check_cards, check_node};
 use crate::command::Outcome;
@@ -15,6 +15,7 @@ use crate::event::{Event, Touched};
 use crate::extent::{BlockState, ExtentMap};
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Rank};
 use crate::job::JobState;
+use crate::level::Rule;
 use crate::node::{Containment, Eligibility, FAULTS_UNTIL_CORDON, Node, NodeDescription, NodeState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
@@ -319,6 +320,10 @@ impl State {
                 }
             }
             AllocationPhase::Active | AllocationPhase::Ending => {
+                // One that could not be ended is no surer to have ended now.
+                if is_lost(&allocation, rank) && self.follows(Rule::LostUntilKnown) {
+                    return;
+                }
                 let known_to_end = planted::is(Bug::SilenceBelieved)
                     || self.nodes.get(&node).is_some_and(|node| node.description.containment == Containment::Whole);
                 if job.spec.on_disconnect == OnDisconnect::Keep || !known_to_end {
@@ -415,12 +420,7 @@ impl State {
     pub(super) fn confirm_stopped(&mut self, node: NodeId) -> Applied {
         self.known_node(node)?;
         for (id, rank) in self.live_workers_on(node) {
-            let lost = self
-                .allocations
-                .get(&id)
-                .and_then(|allocation| allocation.worker(rank))
-                .is_some_and(|worker| worker.state == WorkerState::Lost);
-            if lost {
+            if self.allocations.get(&id).is_some_and(|allocation| is_lost(allocation, rank)) {
                 self.settle_worker(
                     id,
                     rank,
@@ -476,4 +476,8 @@ impl State {
 /// Whether two declarations are of the same piece of hardware.
 fn is_same_card(one: &CardDescription, other: &CardDescription) -> bool {
     one.uuid == other.uuid && one.kind == other.kind && one.vendor == other.vendor && one.model == other.model
+}
+
+fn is_lost(allocation: &Allocation, rank: Rank) -> bool {
+    allocation.worker(rank).is_some_and(|worker| worker.state == WorkerState::Lost)
 }
