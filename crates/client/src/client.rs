@@ -143,7 +143,7 @@ impl Client {
         let mut tries = Tries::new(self, self.settings.deadline, request_id);
         loop {
             let one = self.one_try(&message, tries.deadline(), hedging, changes, &rpc);
-            let Ok((from, result, doubt)) = timeout_at(tries.deadline(), one).await else {
+            let Ok((from, result, beside)) = timeout_at(tries.deadline(), one).await else {
                 return Err(tries.out_of_time());
             };
             let status = match result {
@@ -153,8 +153,8 @@ impl Client {
                 }
                 Err(status) => status,
             };
-            if doubt {
-                tries.doubt();
+            for (from, status) in &beside {
+                tries.failed_beside(self, from, status);
             }
             match tries.failed(self, &from, &status) {
                 Next::Now => {}
@@ -165,8 +165,8 @@ impl Client {
     }
 
     /// One try at the current member, joined by a second one elsewhere when the first member is silent. Ends with the
-    /// first good answer, a refusal, or the last of the failures, and with whether one of the others may have been
-    /// carried out.
+    /// first good answer, a refusal, or the last of the failures, and with what became of the others
+    /// that failed.
     ///
     /// Of two copies of a change that are under way at once, one may be refused and the other be carried out a moment
     /// later. So a refusal waits for what becomes of the other, if that is told soon.
@@ -177,7 +177,7 @@ impl Client {
         hedging: Hedging,
         changes: bool,
         rpc: &F,
-    ) -> (Address, Result<A, Status>, bool)
+    ) -> (Address, Result<A, Status>, Vec<(Address, Status)>)
     where
         Q: Clone,
         F: Fn(Channel, Request<Q>) -> Try<A>,
@@ -191,7 +191,7 @@ impl Client {
         let mut sent = Instant::now();
         let mut may_hedge = hedging == Hedging::WhenSilent;
         let mut running = FuturesUnordered::new();
-        let mut doubt = false;
+        let mut beside = Vec::new();
         let mut refusal: Option<(Instant, Address, Status)> = None;
         running.push(start(first));
         loop {
@@ -206,21 +206,21 @@ impl Client {
                         refusal = Some((Instant::now(), from, status));
                     }
                     Err(status) if !is_final(&status) && !running.is_empty() => {
-                        doubt |= may_have_been_made(&ApiError::from(&status));
                         self.routes().failed(&from, Instant::now());
+                        beside.push((from, status));
                     }
                     Err(status) if running.is_empty() => match refusal {
                         // Asked again, it is told whether it was made.
                         Some((_, by, refusal)) if !may_have_been_made(&ApiError::from(&status)) => {
-                            return (by, Err(refusal), doubt);
+                            return (by, Err(refusal), beside);
                         }
-                        _ => return (from, Err(status), doubt),
+                        _ => return (from, Err(status), beside),
                     },
-                    decided => return (from, decided, doubt),
+                    decided => return (from, decided, beside),
                 },
                 () = sleep_until(told_at), if refusal.is_some() => {
                     if let Some((_, from, refusal)) = refusal {
-                        return (from, Err(refusal), doubt);
+                        return (from, Err(refusal), beside);
                     }
                 }
                 () = sleep_until(silent_at), if may_hedge => {

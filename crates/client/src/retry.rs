@@ -102,15 +102,15 @@ impl Tries {
             client.routes().heard(from, now);
             return Next::GiveUp(ClientError::Refused(Box::new(error)));
         }
-        tracing::debug!(member = %from, reason = error.reason_name(), "a try failed: {}", error.message);
-        self.note(client, from, &error, meaning, now);
-        self.said.insert(from.clone(), error);
+        self.note(client, from, error, meaning, now);
         self.next(client, meaning, now)
     }
 
-    /// A try beside the one that is reported may have been carried out.
-    pub(crate) fn doubt(&mut self) {
-        self.maybe_made |= self.request_id.is_some();
+    /// So did one beside it, which was no refusal.
+    pub(crate) fn failed_beside(&mut self, client: &Client, from: &Address, status: &Status) {
+        let error = ApiError::from(status);
+        let meaning = meaning(&error);
+        self.note(client, from, error, meaning, Instant::now());
     }
 
     /// The deadline passed with a try still unanswered.
@@ -119,9 +119,10 @@ impl Tries {
         self.give_up(Some(Trouble::Deadline))
     }
 
-    fn note(&mut self, client: &Client, from: &Address, error: &ApiError, meaning: Meaning, now: Instant) {
+    fn note(&mut self, client: &Client, from: &Address, error: ApiError, meaning: Meaning, now: Instant) {
+        tracing::debug!(member = %from, reason = error.reason_name(), "a try failed: {}", error.message);
         self.heard |= error.connection == Connection::Answered;
-        self.maybe_made |= self.request_id.is_some() && may_have_been_made(error);
+        self.maybe_made |= self.request_id.is_some() && may_have_been_made(&error);
         self.round.insert(from.clone());
         // The first member of the round that can be asked again ends the wait.
         self.asked_to_wait = [self.asked_to_wait, error.retry_after].into_iter().flatten().min();
@@ -135,6 +136,8 @@ impl Tries {
                 routes.hinted(&leader, error.leader_term(), now, |address| client.connect(address).ok());
             }
         }
+        drop(routes);
+        self.said.insert(from.clone(), error);
     }
 
     fn next(&mut self, client: &Client, meaning: Meaning, now: Instant) -> Next {
@@ -157,8 +160,12 @@ impl Tries {
     }
 
     /// A cluster that does not exist will not come to exist by asking, nor will accounts that nobody keeps: every
-    /// member of a whole round said so.
+    /// member of a whole round said so. A change that may have been made was not refused: a member that is only now
+    /// joining says so too.
     fn refused_by_all(&self) -> Option<ClientError> {
+        if self.maybe_made {
+            return None;
+        }
         let first = self.said.values().next()?;
         let lasts = matches!(first.reason, Some(ErrorReason::NotInitialized | ErrorReason::UsageNotKept));
         let all = lasts && self.said.values().all(|error| error.reason == first.reason);

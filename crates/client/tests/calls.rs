@@ -212,6 +212,22 @@ async fn a_cluster_that_does_not_exist_is_said_after_one_round() {
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
+/// That there is no cluster says nothing of a copy that may have been carried out: who says so may only be joining it.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_may_have_been_made_is_not_refused_for_want_of_a_cluster() {
+    let none = || refusal(Code::FailedPrecondition, "NOT_INITIALIZED", &[]);
+    let network = Network::default();
+    let told = AtomicU32::new(0);
+    Member::submits(move |_| match told.fetch_add(1, Ordering::Relaxed) {
+        0 => Err(refusal(Code::Unavailable, "OUTCOME_UNKNOWN", &[])),
+        _ => Err(none()),
+    })
+    .serve(&network, &address(1));
+    Member::submits(move |_| Err(none())).serve(&network, &address(2));
+    let error = unavailable(client(&network, 2).submit_job(submission()).await.expect_err("nobody knows"));
+    assert!(error.outcome_unknown, "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_one_member_does_not_keep_another_is_asked_for_and_all_of_them_once() {
     let not_kept = || Err(refusal(Code::Unavailable, "USAGE_NOT_KEPT", &[]));
