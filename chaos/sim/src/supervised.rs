@@ -329,7 +329,9 @@ impl Supervised {
     fn start(&mut self, ground: &Ground<'_>) {
         let Behaviour { runs_for, exit_code, computed, stands_still, .. } = self.behaviour;
         let at = |life: Duration| now() + life.saturating_sub(computed);
-        let stands_still = stands_still.map(|(from, to)| (at(from), at(to))).filter(|(_, to)| *to > now());
+        let stands_still = stands_still
+            .map(|(from, to)| (at(from), at(to)))
+            .filter(|(_, to)| *to > now() && !ground.world.has_stood_still(self.job, self.worker.rank));
         let (began, measured, exit) = (now(), now(), Exit::Code(exit_code));
         self.program = Some(Program { began, measured, stands_still, ends_at: at(runs_for), exit, told: false });
         ground.story.tell(

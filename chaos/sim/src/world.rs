@@ -8,7 +8,7 @@ use std::time::Duration;
 use tessera_agent::supervisor::status::{Cause, Exit};
 use tessera_agent::worker::WorkerId;
 use tessera_api::v1 as wire;
-use tessera_ledger::{CardId, HostRequest, Mebibytes, NodeId};
+use tessera_ledger::{CardId, HostRequest, Mebibytes, NodeId, Rank};
 
 use crate::machine::now;
 use crate::shelf::Shelf;
@@ -96,13 +96,30 @@ struct Seen {
     twice: Vec<String>,
     older_obeyed: Vec<String>,
     began: u64,
+    /// Ranks of jobs that have stood still once.
+    stood_still: BTreeSet<(u64, Rank)>,
     /// Workers whose checkpoint could not be had.
     without_checkpoint: BTreeSet<WorkerId>,
+}
+
+impl Seen {
+    /// It computes no more.
+    fn forget(&mut self, machine: &str, worker: WorkerId) {
+        let Some(gone) = self.live.remove(&(machine.to_owned(), worker)) else { return };
+        if gone.stands_still.is_some_and(|(begins, _)| begins < now()) {
+            self.stood_still.insert((gone.job, worker.rank));
+        }
+    }
 }
 
 impl World {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether that rank of a job has stood still: its program does so once, also when it begins from the beginning.
+    pub fn has_stood_still(&self, job: u64, rank: Rank) -> bool {
+        self.seen().stood_still.contains(&(job, rank))
     }
 
     /// A program begins. One rank of a job may not run twice at once, under whatever allocations.
@@ -140,7 +157,7 @@ impl World {
     /// A program ended, by itself or because it was `told` to, or was killed.
     pub fn end(&self, machine: &str, worker: WorkerId, exit: Exit, told: bool) {
         let mut seen = self.seen();
-        seen.live.remove(&(machine.to_owned(), worker));
+        seen.forget(machine, worker);
         let fate = seen.fates.entry(worker).or_default();
         (fate.exit, fate.by_itself) = (Some(exit), !told);
     }
@@ -148,7 +165,7 @@ impl World {
     /// A supervisor is gone without a word, and its program with it.
     pub fn tear_away(&self, machine: &str, worker: WorkerId) {
         let mut seen = self.seen();
-        seen.live.remove(&(machine.to_owned(), worker));
+        seen.forget(machine, worker);
         seen.fates.entry(worker).or_default().torn_away = true;
     }
 

@@ -132,8 +132,14 @@ impl Oracle for Checkpoints {
                 self.further_back(&entry.before, &entry.after, target).map_or(Ok(()), Err)?;
             }
         }
+        let mut lost: BTreeSet<NodeId> = BTreeSet::new();
         for request in &entry.requests {
             match &request.command {
+                Command::NodeLost { node, .. } => {
+                    lost.insert(*node);
+                }
+                // What is told after the loss of a node, within one entry, comes when its work may be settled.
+                Command::ReportWorkers { node, .. } if lost.contains(node) => {}
                 Command::ReportWorkers { node, reports } => {
                     reports.iter().for_each(|report| self.report(&entry.before, *node, report));
                 }

@@ -40,7 +40,7 @@ pub struct Idle {
     /// Not yet held against the world.
     taken: Vec<Step>,
     leader: Leader,
-    /// Since when each job is seen to run.
+    /// Since when each job is seen to run, or until when it was seen to compute, by any of its programs.
     running: BTreeMap<(JobId, u32), Duration>,
 }
 
@@ -122,8 +122,10 @@ impl Idle {
         }
         self.running.retain(|attempt, _| still.contains_key(attempt));
         still.into_iter().find_map(|(attempt, since)| {
-            let ran = *self.running.entry(attempt).or_insert(view.now);
-            let since = since.max(ran).max(self.leader.since());
+            // One that computed may be gone since, and others go on standing still.
+            let last = self.running.entry(attempt).or_insert(view.now);
+            *last = since.max(*last);
+            let since = (*last).max(self.leader.since());
             let (job, too_long) = (attempt.0, Ladder::SUSPENDED_AFTER + SLACK);
             (view.now > since + too_long).then(|| format!("job {job} computes nothing since {since:?}, and runs on"))
         })
