@@ -86,6 +86,8 @@ pub struct Fate {
     pub torn_away: bool,
     /// Between which moments its program computed nothing.
     pub stands_still: Option<(Duration, Duration)>,
+    /// When its program ended, if that was seen.
+    pub ended: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -159,7 +161,7 @@ impl World {
         let mut seen = self.seen();
         seen.forget(machine, worker);
         let fate = seen.fates.entry(worker).or_default();
-        (fate.exit, fate.by_itself) = (Some(exit), !told);
+        (fate.exit, fate.by_itself, fate.ended) = (Some(exit), !told, Some(now()));
     }
 
     /// A supervisor is gone without a word, and its program with it.

@@ -4,14 +4,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::exemplar::HistogramWithExemplars;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 /// Who publishes a metric.
@@ -111,7 +108,7 @@ impl Declaration {
         }
     }
 
-    fn register(&self, registry: &mut Registry, metric: impl prometheus_client::registry::Metric) {
+    pub(crate) fn register(&self, registry: &mut Registry, metric: impl prometheus_client::registry::Metric) {
         match self.parts() {
             (stem, Some(unit)) => registry.register_with_unit(stem, self.help, unit, metric),
             (name, None) => registry.register(name, self.help, metric),
@@ -143,7 +140,7 @@ impl<K, const N: usize> Metric<K, N> {
         Self { declaration, labels, kind: PhantomData }
     }
 
-    fn values(&self, values: [&str; N]) -> Labels<N> {
+    pub(crate) fn values(&self, values: [&str; N]) -> Labels<N> {
         Labels { names: self.labels, values: values.map(str::to_owned) }
     }
 }
@@ -294,121 +291,5 @@ impl<const N: usize, G: Clone + Default> Gauges<N, G> {
     /// Forgets all series.
     pub fn clear(&self) {
         self.family.clear();
-    }
-}
-
-/// Makes the histograms of a metric.
-#[derive(Clone, Copy, Debug)]
-pub struct WithBounds(&'static [f64]);
-
-impl MetricConstructor<Histogram> for WithBounds {
-    fn new_metric(&self) -> Histogram {
-        Histogram::new(self.0.iter().copied())
-    }
-}
-
-impl MetricConstructor<HistogramWithExemplars<TraceLabel>> for WithBounds {
-    fn new_metric(&self) -> HistogramWithExemplars<TraceLabel> {
-        HistogramWithExemplars::new(self.0.iter().copied())
-    }
-}
-
-impl Metric<HistogramKind, 0> {
-    /// Registers it.
-    pub fn register(&'static self, registry: &mut Registry) -> Histogram {
-        let histogram = self.unregistered_alone();
-        self.declaration.register(registry, histogram.clone());
-        histogram
-    }
-
-    /// The same, to be registered later with [`Self::register_as`].
-    #[must_use]
-    pub fn unregistered_alone(&'static self) -> Histogram {
-        Histogram::new(self.declaration.bounds.iter().copied())
-    }
-
-    /// Registers a histogram that was made before.
-    pub fn register_as(&'static self, registry: &mut Registry, histogram: &Histogram) {
-        self.declaration.register(registry, histogram.clone());
-    }
-}
-
-impl<const N: usize> Metric<HistogramKind, N> {
-    /// A histogram by labels, to be registered later.
-    #[must_use]
-    pub fn unregistered(&'static self) -> Histograms<N> {
-        let family = Family::new_with_constructor(WithBounds(self.declaration.bounds));
-        Histograms { metric: self, family }
-    }
-
-    /// Registers it, to be observed by labels, each observation with the trace that it belongs to.
-    pub fn traced(&'static self, registry: &mut Registry) -> TracedHistograms<N> {
-        let traced = self.traced_unregistered();
-        traced.register(registry);
-        traced
-    }
-
-    /// The same, to be registered later.
-    #[must_use]
-    pub fn traced_unregistered(&'static self) -> TracedHistograms<N> {
-        let family = Family::new_with_constructor(WithBounds(self.declaration.bounds));
-        TracedHistograms { metric: self, family }
-    }
-}
-
-/// A histogram by labels. Clones count together.
-#[derive(Clone, Debug)]
-pub struct Histograms<const N: usize> {
-    metric: &'static Metric<HistogramKind, N>,
-    family: Family<Labels<N>, Histogram, WithBounds>,
-}
-
-impl<const N: usize> Histograms<N> {
-    /// Registers it.
-    pub fn register(&self, registry: &mut Registry) {
-        self.metric.declaration.register(registry, self.family.clone());
-    }
-
-    /// The histogram of these values of the labels.
-    #[must_use]
-    pub fn of(&self, values: [&str; N]) -> Histogram {
-        self.family.get_or_create_owned(&self.metric.values(values))
-    }
-}
-
-/// Names the trace of an observation.
-pub type TraceLabel = [(&'static str, String); 1];
-type Traced = HistogramWithExemplars<TraceLabel>;
-
-/// A histogram by labels that remembers, of each bucket, the trace of the newest observation for which one is known.
-/// Readers that ask for OpenMetrics get them as exemplars. Clones count together.
-#[derive(Clone, Debug)]
-pub struct TracedHistograms<const N: usize> {
-    metric: &'static Metric<HistogramKind, N>,
-    family: Family<Labels<N>, Traced, WithBounds>,
-}
-
-impl<const N: usize> TracedHistograms<N> {
-    /// Registers it.
-    pub fn register(&self, registry: &mut Registry) {
-        self.metric.declaration.register(registry, self.family.clone());
-    }
-
-    /// The histogram of these values of the labels.
-    #[must_use]
-    pub fn of(&self, values: [&str; N]) -> TracedHistogram {
-        TracedHistogram(self.family.get_or_create_owned(&self.metric.values(values)))
-    }
-}
-
-/// One series of [`TracedHistograms`].
-#[derive(Clone, Debug)]
-pub struct TracedHistogram(Traced);
-
-impl TracedHistogram {
-    /// Adds a duration; `trace` is the trace's id in hexadecimal digits, where it is known.
-    pub fn observe(&self, took: Duration, trace: Option<String>) {
-        let at = trace.is_some().then(SystemTime::now);
-        self.0.observe(took.as_secs_f64(), trace.map(|trace| [("trace_id", trace)]), at);
     }
 }

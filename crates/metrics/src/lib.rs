@@ -11,6 +11,7 @@
 
 pub mod declare;
 pub mod document;
+pub mod histograms;
 pub mod page;
 mod quantile;
 mod queue_label;
@@ -18,7 +19,8 @@ pub mod revision;
 mod scrape;
 pub mod table;
 
-pub use declare::{Counters, Gauges, Histograms, TracedHistograms};
+pub use declare::{Counters, Gauges};
+pub use histograms::{Histograms, TracedHistograms};
 pub use quantile::quantile;
 pub use queue_label::{OTHER_QUEUES, QUEUES_SHOWN, QueueLabels};
 pub use scrape::Scrape;

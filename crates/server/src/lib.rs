@@ -18,10 +18,12 @@ pub mod http;
 pub mod json_face;
 pub mod limits;
 pub mod member;
+mod run_error;
 mod seats;
 pub mod services;
 
 pub use config::ServerConfig;
 #[cfg(feature = "rocksdb")]
 pub use member::run;
-pub use member::{RunError, run_on};
+pub use member::run_on;
+pub use run_error::RunError;

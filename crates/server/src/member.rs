@@ -1,6 +1,5 @@
 //! A member from start to end: its store, its identity, consensus, the leader's actors, and the servers.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use futures::future::BoxFuture;
 use tessera_actor::Pulse;
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{
-    Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError, StopReason,
+    Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError,
 };
 #[cfg(feature = "rocksdb")]
 use tessera_consensus::{SystemClock, WrongClock};
@@ -18,9 +17,9 @@ use tessera_controller::controller::{Controller, Means};
 use tessera_controller::machine::{LedgerMachine, Onlooker};
 use tessera_controller::metrics::Metrics;
 use tessera_controller::pool::PoolHandle;
+use tessera_store::Store;
 #[cfg(feature = "rocksdb")]
 use tessera_store::rocks::{self, RocksOptions};
-use tessera_store::{Store, StoreError};
 use tessera_usage::{Keeper, Settings};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -28,77 +27,24 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{InvalidConfig, ServerConfig};
+use crate::config::ServerConfig;
 #[cfg(feature = "rocksdb")]
 use crate::consensus_runtime::ConsensusRuntime;
 use crate::founding::{self, Named};
 use crate::grpc::{self, GrpcSettings, ServeError};
 use crate::http;
 use crate::json_face::JsonFace;
+use crate::run_error::{ADMISSION, RunError};
 
 /// The file of the accounts in the data folder.
 #[cfg(feature = "rocksdb")]
 const USAGE_FILE: &str = "usage.sqlite";
-/// How long a process that was told who it is waits for the others to admit it.
-const ADMISSION: Duration = Duration::from_secs(60);
 /// How long a leader that is shut down tries to hand leadership over.
 const HANDOVER: Duration = Duration::from_secs(2);
 /// How long the parts of a member may take to end.
 const ENDING: Duration = Duration::from_secs(10);
 /// How long the loop of consensus may take to give a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-
-/// Why a member ended.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The settings do not fit together.
-    #[error(transparent)]
-    Config(#[from] InvalidConfig),
-    /// The store cannot be opened.
-    #[error("the store in the data folder cannot be opened")]
-    Store(#[from] StoreError),
-    /// An address cannot be listened on.
-    #[error("{address} cannot be listened on; is another process there?")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        #[source]
-        source: io::Error,
-    },
-    /// There is no thread to run consensus on.
-    #[error("no thread can be started for consensus; look at the limits of processes and of open files")]
-    NoThread(#[source] io::Error),
-    /// Consensus cannot start.
-    #[error("this member cannot start")]
-    Start(#[from] StartError),
-    /// Consensus ended.
-    #[error("this member stopped")]
-    Stopped(#[source] StopReason),
-    /// The process was told who it is, and nobody admitted it.
-    #[error(
-        "this process was told that it is {identity}, and was not admitted within {}; start it again, and then initialize the \
-         cluster or add this member anew",
-        humane(ADMISSION)
-    )]
-    NotAdmitted {
-        /// Who it was to be.
-        identity: Identity,
-    },
-    /// The gRPC server of a process without identity failed.
-    #[error("the server failed")]
-    Waiting(#[from] tonic::transport::Error),
-    /// The gRPC server failed.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The server of the pages ended, which it never should.
-    #[error("the server of metrics, health and the console ended; report this")]
-    Pages,
-}
-
-fn humane(duration: Duration) -> String {
-    format!("{} s", duration.as_secs())
-}
 
 /// What a member stands on. `run` takes the real ones; tests and simulations take others.
 pub struct Ground {

@@ -96,7 +96,11 @@ impl Idle {
 
     /// What is wrong with a step, by what the programs really did.
     fn untrue(view: &View<'_>, taken: &Step) -> Option<String> {
-        let stood_still = taken.workers.iter().filter_map(|worker| view.world.fate(*worker).stands_still);
+        // Nor does one compute that has ended, until its supervisor has confirmed that and its agent told it.
+        let stood_still = taken.workers.iter().flat_map(|worker| {
+            let fate = view.world.fate(*worker);
+            fate.stands_still.into_iter().chain(fate.ended.map(|ended| (ended, view.now)))
+        });
         let (began, ended): (Vec<Duration>, Vec<Duration>) = stood_still.unzip();
         let Some((began, ended)) = began.into_iter().min().zip(ended.into_iter().max()) else {
             return Some("it computes".to_owned());

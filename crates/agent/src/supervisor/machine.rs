@@ -9,6 +9,7 @@
 //! A worker whose job wants that is dumped before it is told to stop. What cannot be dumped is told to stop as if
 //! nobody had tried; the grace counts for both.
 
+mod killing;
 mod resting;
 mod saving;
 
@@ -23,12 +24,6 @@ use super::status::{Cause, Exit, Phase, Status};
 use crate::boot::BootTime;
 use crate::process::ProcessId;
 use crate::worker::{Fence, Lease, StopPolicy, StopSignal};
-
-/// Wait before a kill is tried again, at first and later.
-const KILL_RETRY: Duration = Duration::from_millis(10);
-const KILL_RETRY_LATER: Duration = Duration::from_millis(200);
-/// How long the shorter wait is used.
-const KILL_IMPATIENCE: Duration = Duration::from_millis(500);
 
 /// Both clocks, read by the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,18 +337,6 @@ impl Machine {
         self.time_passed(now)
     }
 
-    fn kill(&mut self, now: Now) -> Vec<Effect> {
-        if self.status.exit.is_none() {
-            self.status.within_grace = false;
-        }
-        if self.dumping.take().is_some() {
-            "its processes were not dumped in time".clone_into(&mut self.status.not_saved);
-        }
-        self.killing_since.get_or_insert(now.boot);
-        self.kill_again_at = None;
-        self.awake(vec![Effect::Kill, Effect::Probe])
-    }
-
     fn exited(&mut self, now: Now, exit: Exit, because: Option<(Cause, String)>) -> Vec<Effect> {
         self.status.exit = Some(exit);
         self.status.exited_unix_ms = Some(now.unix_ms);
@@ -367,30 +350,6 @@ impl Machine {
         }
         // What dumps it kills it when it is done, and is not disturbed before it has said so.
         if self.dumping.is_some() { Vec::new() } else { vec![Effect::Probe] }
-    }
-
-    fn probed(&mut self, now: Now, empty: bool) -> Vec<Effect> {
-        if planted::is(Bug::KillBelieved) && self.killing_since.is_some() {
-            return self.finish(now);
-        }
-        if empty {
-            // Its exit status is still to be fetched, and makes the next probe.
-            let never_was = !self.exists();
-            return if self.status.exit.is_some() || never_was { self.finish(now) } else { Vec::new() };
-        }
-        let Some(since) = self.killing_since else {
-            // The first process is over and has left others behind: they are part of the worker and end with it.
-            return if self.status.exit.is_some() { self.kill(now) } else { Vec::new() };
-        };
-        let waited = since.until(now.boot);
-        let wait = if waited < KILL_IMPATIENCE { KILL_RETRY } else { KILL_RETRY_LATER };
-        self.kill_again_at = Some(now.boot.after(wait));
-        if waited >= self.rules.kill_confirmation && self.status.phase != Phase::Unconfirmed {
-            self.status.phase = Phase::Unconfirmed;
-            self.status.message = format!("killed {} ms ago, but something of it is still there", waited.as_millis());
-            return vec![Effect::Publish];
-        }
-        Vec::new()
     }
 
     fn time_passed(&mut self, now: Now) -> Vec<Effect> {

@@ -22,6 +22,7 @@ mod connections;
 mod containment;
 pub mod early;
 pub mod image;
+mod inherited;
 mod keeper;
 pub mod machine;
 pub mod message;

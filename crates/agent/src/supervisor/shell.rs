@@ -1,24 +1,24 @@
 //! Waits, asks the state machine, does what it says. See the module above for what must hold.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::unistd::{dup2_stdin, syncfs};
+use nix::unistd::syncfs;
 
 use super::connections::Connections;
 use super::containment::Containment;
 use super::early::{Ahead, Early};
 use super::image::{Ended, Imaging, Snapshot};
+use super::inherited::{lock, take_signals, take_stdin};
 use super::keeper::Keeper;
 use super::machine::{Effect, Event, Machine, Now, Rules};
 use super::message::{Launch, Notice, Request};
@@ -26,7 +26,7 @@ use super::output::Pump;
 use super::program::NoStart;
 use super::ready::{Beginning, Ready};
 use super::status::{Cause, Exit, Status};
-use super::{LAUNCH_FILE, LOCK_FILE, SOCKET_FILE};
+use super::{LAUNCH_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, unix_millis};
 use crate::cgroup::WorkerGroup;
 use crate::device::Word;
@@ -69,14 +69,6 @@ pub(super) fn supervise(folder: &Path, early: Option<Early>) -> Result<(), Super
         shell.turn()?;
     }
     shell.conclude()
-}
-
-fn lock() -> Result<Flock<File>, SuperviseError> {
-    let file = OpenOptions::new().create(true).append(true).open(LOCK_FILE).map_err(step("open the lock"))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
-        Errno::EWOULDBLOCK => SuperviseError::Taken,
-        other => step("take the lock")(other),
-    })
 }
 
 struct Shell {
@@ -397,25 +389,4 @@ fn keep_image(status: &mut Status) {
 
 fn now() -> Now {
     Now { boot: BootTime::now(), unix_ms: unix_millis() }
-}
-
-/// From here on they wait to be read. A supervisor that has no worker yet ends by them like any process.
-fn take_signals() -> Result<SignalFd, SuperviseError> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    set.thread_block().map_err(step("block signals"))?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(step("watch signals"))
-}
-
-/// Moves the agent's socket away from standard input, which becomes `/dev/null`.
-#[allow(unsafe_code)]
-fn take_stdin() -> Result<OwnedFd, SuperviseError> {
-    let copy = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(3)).map_err(step("take the agent's socket"))?;
-    // SAFETY: `fcntl` has just made this descriptor; nothing else owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(copy) };
-    let null = File::open("/dev/null").map_err(step("open /dev/null"))?;
-    dup2_stdin(null).map_err(step("close standard input"))?;
-    Ok(socket)
 }

@@ -7,6 +7,7 @@
 
 mod appends;
 mod beats;
+mod callers;
 mod client;
 mod frames;
 mod gathered;

@@ -11,20 +11,17 @@ use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{PROTOCOL_VERSION, receive, wire};
+use super::callers::doubled;
+use super::{receive, wire};
 use crate::codec::{encode_identity, log_id_from_pb, log_id_to_pb, vote_to_pb};
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::error::ReadError;
 use crate::handle::{Consensus, Inner};
-use crate::ids::{Identity, MemberId};
+use crate::ids::MemberId;
 use crate::machine::{LogIndex, Machine, Unreadable};
 use crate::pb;
 use crate::pb::raft_service_server::{RaftService, RaftServiceServer};
-use crate::starts::Doubled;
 use crate::types::{TypeConfig, Vote, index_of};
-
-/// Most terms by which a vote may be ahead of this member's: more than elections, a few a second at most, can use up.
-const MOST_TERMS_AHEAD: u64 = 1 << 32;
 
 /// The raft service of one member, to be mounted in its server.
 pub type RaftServer<M> = RaftServiceServer<Served<M>>;
@@ -56,63 +53,8 @@ fn garbled(error: Unreadable) -> Status {
     Status::invalid_argument(error.what)
 }
 
-/// Whether a message is meant for this member of this cluster.
-fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), Status> {
-    let header = header.ok_or_else(|| Status::invalid_argument("a message without a header"))?;
-    if header.version != PROTOCOL_VERSION {
-        return Err(Status::failed_precondition(format!(
-            "protocol version {} was spoken to {identity}, which speaks version {PROTOCOL_VERSION}",
-            header.version
-        )));
-    }
-    if header.cluster_id != identity.cluster.as_str() {
-        return Err(Status::failed_precondition(format!(
-            "a member of cluster {:?} called {identity}: one has a wrong address, or began anew without the other",
-            header.cluster_id
-        )));
-    }
-    if header.to != identity.member.0 {
-        return Err(Status::failed_precondition(format!(
-            "member {} was called, this is {identity}: the caller has a wrong address for it",
-            header.to
-        )));
-    }
-    Ok(())
-}
-
-fn doubled(doubled: Doubled) -> Status {
-    Status::failed_precondition(doubled.to_string())
-}
-
-fn is_plausible(term: u64, own: u64) -> bool {
-    term <= own.saturating_add(MOST_TERMS_AHEAD)
-}
-
 impl<M: Machine> Served<M> {
-    fn check(&self, header: Option<&pb::Header>) -> Result<(), Status> {
-        if let Some(reason) = self.inner.shared.stopper.reason() {
-            return Err(gone(reason));
-        }
-        check_header(&self.inner.shared.identity, header)
-    }
-
-    /// For what only a member may do. A data folder that was never admitted under this id is either new or a member's
-    /// that lost its data; letting it vote or acknowledge could elect a leader that lacks committed entries.
-    pub(super) fn check_member(&self, header: Option<&pb::Header>) -> Result<(), Status> {
-        self.check(header)?;
-        let (from, start) = header.map_or((0, 0), |header| (header.from, header.start));
-        self.inner.shared.starts.hear(MemberId(from), start, Instant::now()).map_err(doubled)?;
-        if self.inner.shared.admitted() {
-            return Ok(());
-        }
-        Err(Status::failed_precondition(format!(
-            "{} has an empty data folder and was not admitted: if it lost its data, remove it and add a member under a \
-             new id",
-            self.inner.shared.identity
-        )))
-    }
-
-    fn own_vote(&self) -> Vote {
+    pub(super) fn own_vote(&self) -> Vote {
         self.inner.raft.metrics().borrow_watched().vote
     }
 
@@ -127,15 +69,6 @@ impl<M: Machine> Served<M> {
         }
     }
 
-    /// A term far above all that elections can have reached would, once taken up, leave no terms for later ones.
-    fn plausible(&self, vote: Vote) -> Result<Vote, Status> {
-        let (term, own) = (vote.leader_id.term, self.own_vote().leader_id.term);
-        if is_plausible(term, own) {
-            return Ok(vote);
-        }
-        Err(Status::invalid_argument(format!("term {term} is implausible: this member is in term {own}")))
-    }
-
     /// An entry this release cannot read is a reason to stop, whether it comes from the disk or from the leader (L7).
     /// One that does not come from the leader this member follows was never to be stored.
     fn cannot_read(&self, vote: Option<pb::Vote>, error: Unreadable) -> Status {
@@ -144,18 +77,6 @@ impl<M: Machine> Served<M> {
             return Status::internal(self.inner.shared.unreadable(error).to_string());
         }
         garbled(error)
-    }
-
-    /// For requests for a vote: as for what only a member may do, and not from one that was removed. A caller this
-    /// member has not heard of may be a later member, whose votes a cluster can depend on; only ids that are used up
-    /// are refused.
-    fn check_elector(&self, header: Option<&pb::Header>) -> Result<(), Status> {
-        self.check_member(header)?;
-        let from = MemberId(header.map_or(0, |header| header.from));
-        if self.inner.shared.was_removed(from) {
-            return Err(Status::failed_precondition(format!("member {from} was removed: it has no vote to ask for")));
-        }
-        Ok(())
     }
 
     async fn admit_here(&self, founding: bool, probe: bool) -> Result<(), String> {
@@ -418,18 +339,5 @@ impl<M: Machine> RaftService for Served<M> {
             Err(Status::unavailable("this member stops"))
         });
         Ok(Response::new(here.chain(leaving).boxed()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_term_that_no_elections_can_have_reached_is_not_believed() {
-        assert!(is_plausible(1, 5), "an old term is raft's to judge");
-        assert!(is_plausible(5 + MOST_TERMS_AHEAD, 5));
-        assert!(!is_plausible(6 + MOST_TERMS_AHEAD, 5));
-        assert!(is_plausible(u64::MAX, u64::MAX - 1));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use tessera_metrics::declare::TracedHistogram;
+use tessera_metrics::histograms::TracedHistogram;
 use tessera_metrics::{Counters, TracedHistograms, table};
 use tonic::Code;
 
