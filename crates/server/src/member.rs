@@ -1,5 +1,6 @@
 //! A member from start to end: its store, its identity, consensus, the leader's actors, and the servers.
 
+#[cfg(feature = "rocksdb")]
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
