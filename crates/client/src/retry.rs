@@ -147,7 +147,7 @@ impl Tries {
         if meaning == Meaning::Elsewhere && !self.round.contains(&client.routes().current().address) {
             return Next::Now;
         }
-        if let Some(refusal) = self.refused_by_all() {
+        if let Some(refusal) = self.refused_by_all(client) {
             return Next::GiveUp(refusal);
         }
         let wait = self.backoff.next().unwrap_or(client.settings().backoff_max);
@@ -160,10 +160,10 @@ impl Tries {
     }
 
     /// A cluster that does not exist will not come to exist by asking, nor will accounts that nobody keeps: every
-    /// member of a whole round said so. A change that may have been made was not refused: a member that is only now
+    /// member that the client knows said so, and not only those that came first. A change that may have been made was not refused: a member that is only now
     /// joining says so too.
-    fn refused_by_all(&self) -> Option<ClientError> {
-        if self.maybe_made {
+    fn refused_by_all(&self, client: &Client) -> Option<ClientError> {
+        if self.maybe_made || client.routes().addresses().any(|member| !self.said.contains_key(member)) {
             return None;
         }
         let first = self.said.values().next()?;

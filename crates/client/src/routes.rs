@@ -53,6 +53,11 @@ impl Routes {
         self.members[self.current].target.clone()
     }
 
+    /// Every member that is known, told or learned.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.members.iter().map(|member| &member.target.address)
+    }
+
     /// The member to ask beside `address`, which is silent.
     pub(crate) fn beside(&self, address: &Address) -> Option<Target> {
         let from = self.position(address).unwrap_or(self.current);

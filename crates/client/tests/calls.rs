@@ -212,6 +212,18 @@ async fn a_cluster_that_does_not_exist_is_said_after_one_round() {
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
+/// That two members know of no cluster says nothing of the third, which is away for a while.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_does_not_exist_only_when_every_member_says_so() {
+    let none = || refusal(Code::FailedPrecondition, "NOT_INITIALIZED", &[]);
+    let network = Network::default();
+    Member::submits(move |_| Err(none())).serve(&network, &address(1));
+    Member::submits(move |_| Err(none())).serve(&network, &address(2));
+    network.silence(&address(3));
+    let error = unavailable(client(&network, 3).submit_job(submission()).await.expect_err("nobody can"));
+    assert!(error.outcome_unknown, "{error}");
+}
+
 /// That there is no cluster says nothing of a copy that may have been carried out: who says so may only be joining it.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_may_have_been_made_is_not_refused_for_want_of_a_cluster() {

@@ -19,6 +19,7 @@ use tower::{Service, ServiceExt};
 
 use super::envelope::{is_forwarded, mark};
 use super::layer::{Carrier, Leader, PAUSES, replaced};
+use super::verdict::knows_no_cluster;
 use crate::grpc::admit::Received;
 use crate::grpc::deadline::Deadline;
 use crate::services::refusal;
@@ -86,6 +87,8 @@ where
             () = &mut lost => None,
         };
         match response {
+            // Its sender finds the leader by another member then.
+            Some(response) if knows_no_cluster(&response) => Err(self.not_leader(&Leader::Unknown)),
             // It is refused as a whole.
             Some(response) if response.headers().contains_key("grpc-status") => Ok(response),
             Some(response) => Ok(response.map(|body| Body::new(Coming { body, lost, over: false, _channel: channel }))),

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use http::Response;
+use http::{HeaderValue, Response};
 use http_body_util::BodyExt;
 use tessera_api::error::reason_of;
 use tessera_api::v1::ErrorReason;
@@ -25,15 +25,8 @@ impl Verdict {
     /// Judges what a member answered.
     pub(super) fn of(response: Response<Body>) -> Self {
         // Refusals come without a body; every other answer passes by after one look at its headers.
-        let unavailable = response
-            .headers()
-            .get("grpc-status")
-            .is_some_and(|status| Code::from_bytes(status.as_bytes()) == Code::Unavailable);
-        if !unavailable {
-            return Self::Answer(response);
-        }
-        match Status::from_header_map(response.headers()).and_then(|status| reason_of(&status)) {
-            Some(ErrorReason::NotLeader | ErrorReason::MemberStopped) => Self::Again { perhaps_done: false },
+        match refused_because(&response) {
+            Some(reason) if is_elsewhere(reason) => Self::Again { perhaps_done: false },
             Some(ErrorReason::OutcomeUnknown) => Self::Again { perhaps_done: true },
             _ => Self::Answer(response),
         }
@@ -58,9 +51,26 @@ impl Verdict {
     }
 }
 
+fn refused_because(response: &Response<Body>) -> Option<ErrorReason> {
+    let refused = |status: &HeaderValue| Code::from_bytes(status.as_bytes()) != Code::Ok;
+    response.headers().get("grpc-status").filter(|status| refused(status))?;
+    Status::from_header_map(response.headers()).and_then(|status| reason_of(&status))
+}
+
+/// Whether who says so leads nothing. A process that knows of no cluster does not either: it may have come in the place
+/// of a leader that was lost with its disk.
+const fn is_elsewhere(reason: ErrorReason) -> bool {
+    matches!(reason, ErrorReason::NotLeader | ErrorReason::MemberStopped | ErrorReason::NotInitialized)
+}
+
+/// Whether a stream was refused by a process that belongs to no cluster.
+pub(super) fn knows_no_cluster(response: &Response<Body>) -> bool {
+    refused_because(response) == Some(ErrorReason::NotInitialized)
+}
+
 /// Whether a member refused this attempt for now, promising that it changed nothing.
 pub(super) fn says_not_now(response: &Response<Body>) -> bool {
-    let reason = Status::from_header_map(response.headers()).and_then(|status| reason_of(&status));
+    let reason = refused_because(response);
     use ErrorReason as R;
     let full = matches!(reason, Some(R::TooManyConnections | R::TooManyRequests | R::TooManyRequestBytes));
     full || matches!(reason, Some(R::NoQuorum | R::Overloaded | R::StorageFull))
@@ -100,6 +110,7 @@ mod tests {
     fn only_a_lost_leader_is_a_reason_to_carry_a_call_again() {
         let status = |reason| verdict(&because(reason, "for a reason"));
         assert_eq!(status(ErrorReason::NotLeader), Some(false));
+        assert_eq!(status(ErrorReason::NotInitialized), Some(false), "whoever it is has taken the leader's place");
         assert_eq!(status(ErrorReason::OutcomeUnknown), Some(true));
         assert_eq!(status(ErrorReason::NoQuorum), None);
         assert_eq!(verdict(&Status::not_found("no such job")), None);
