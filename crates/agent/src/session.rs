@@ -10,6 +10,7 @@ use tessera_client::{ClientError, Session, SessionConnector};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 use crate::node::Event;
 use crate::shell::Input;
@@ -30,6 +31,8 @@ pub struct Opened {
     pub outgoing: mpsc::Sender<wire::SessionRequest>,
     /// Ends the session.
     pub close: CancellationToken,
+    /// Set before it is ended because its leader is silent.
+    pub silent: CancellationToken,
 }
 
 /// Keeps a session until `end`.
@@ -97,7 +100,8 @@ async fn one_session(connector: &mut SessionConnector, node: &Address<Input>) ->
 async fn carry(connector: &mut SessionConnector, session: Session, node: &Address<Input>) {
     let Session { leader, welcome, outgoing, mut incoming } = session;
     let close = CancellationToken::new();
-    let opened = Opened { outgoing, close: close.clone() };
+    let silent = CancellationToken::new();
+    let opened = Opened { outgoing, close: close.clone(), silent: silent.clone() };
     if node.tell(Input::Opened(opened), Instant::now() + ANSWER).await.is_err() {
         return;
     }
@@ -111,7 +115,12 @@ async fn carry(connector: &mut SessionConnector, session: Session, node: &Addres
             }
         }
         tokio::select! {
-            () = close.cancelled() => return,
+            () = close.cancelled() => {
+                if silent.is_cancelled() {
+                    connector.ended(&leader, &Status::unavailable("it leaves heartbeats unanswered"));
+                }
+                return;
+            }
             received = incoming.message() => match received {
                 Ok(Some(response)) => next = response.message,
                 Ok(None) => {

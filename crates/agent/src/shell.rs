@@ -146,6 +146,12 @@ impl<H: Host> Shell<H> {
                 }
             }
             Effect::CloseSession(reason) => self.close_session(&reason),
+            Effect::LeaveLeader(reason) => {
+                if let Some(session) = &self.session {
+                    session.silent.cancel();
+                }
+                self.close_session(&reason);
+            }
             Effect::Warn(what) => tracing::warn!("{what}"),
             Effect::KeepTerm { term, cluster_id } => self.keep_term(term, cluster_id),
             Effect::Launch(order) => self.launch(*order),

@@ -102,6 +102,8 @@ pub enum Effect {
     Send(Box<wire::SessionRequest>),
     /// End the session, for this reason, and look for the leader again.
     CloseSession(String),
+    /// The same, and look elsewhere first: its leader is silent.
+    LeaveLeader(String),
     /// Warn the operator, in the log.
     Warn(String),
     /// Put the term and the pool's id on disk, then say so.

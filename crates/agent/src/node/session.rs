@@ -41,6 +41,9 @@ pub struct OpenSession {
     sequence: u64,
     /// When unanswered heartbeats were sent.
     sent: BTreeMap<u64, BootTime>,
+    /// How long the leader may leave a heartbeat unanswered: half of what leases last, so that another leader is found
+    /// before they end. Unknown before the first grant.
+    patience: Option<Duration>,
     /// Whether the leader was told which checkpoints are kept here.
     kept_said: bool,
     /// What was reported and not yet acknowledged.
@@ -184,6 +187,7 @@ impl Node {
             held: held.unwrap_or_default(),
             sequence: 0,
             sent: BTreeMap::new(),
+            patience: None,
             kept_said: false,
             reports: Reports::new(!news),
         });
@@ -244,6 +248,16 @@ impl Node {
         let readings = self.readings(now);
         let (samples, workers) = (self.card_samples(&readings), self.worker_samples(&readings));
         let Session::Open(open) = &mut self.session else { return Vec::new() };
+        let waited = open.sent.values().next().map(|sent_at| sent_at.until(now));
+        if let Some((waited, patience)) = waited.zip(open.patience).filter(|(waited, patience)| waited >= patience) {
+            self.session = Session::Closed;
+            let reason = format!(
+                "the leader has not answered a heartbeat for {} ms; leases allow for {} ms",
+                waited.as_millis(),
+                patience.as_millis()
+            );
+            return vec![Effect::LeaveLeader(reason)];
+        }
         open.sequence += 1;
         open.sent.insert(open.sequence, now);
         while open.sent.len() > MAX_UNANSWERED {
@@ -285,6 +299,7 @@ impl Node {
         let Some(sent_at) = open.sent.get(&grant.heartbeat_sequence).copied() else { return Vec::new() };
         let sent_at = if planted::is(Bug::LeaseFromReceipt) { now } else { sent_at };
         open.sent.retain(|sequence, _| *sequence > grant.heartbeat_sequence);
+        open.patience = Some(Duration::from_millis(grant.stop_after_ms) / 2);
         let lease = Lease {
             stop_at: sent_at.after(Duration::from_millis(grant.stop_after_ms)),
             kill_at: sent_at.after(Duration::from_millis(grant.kill_after_ms.max(grant.stop_after_ms))),

@@ -116,9 +116,13 @@ impl Bench {
         effects
     }
 
-    /// Sends a heartbeat and has it answered with a lease.
+    /// Sends a heartbeat and has it answered with a lease, unless a silent leader is left instead.
     fn lease(&mut self, stop_after_ms: u64) -> Vec<Effect> {
-        let heartbeat = self.heartbeat();
+        let effects = self.on(Event::HeartbeatDue);
+        if leaves(&effects) {
+            return effects;
+        }
+        let heartbeat = heartbeat_in(effects);
         self.hear(FromLeader::LeaseGrant(wire::LeaseGrant {
             heartbeat_sequence: heartbeat.sequence,
             sent_at_boottime_ms: heartbeat.sent_at_boottime_ms,
@@ -130,15 +134,7 @@ impl Bench {
     }
 
     fn heartbeat(&mut self) -> wire::Heartbeat {
-        let effects = self.on(Event::HeartbeatDue);
-        let sent = effects.into_iter().find_map(|effect| match effect {
-            Effect::Send(request) => match request.message {
-                Some(wire::session_request::Message::Heartbeat(heartbeat)) => Some(heartbeat),
-                _ => None,
-            },
-            _ => None,
-        });
-        sent.expect("a heartbeat is sent")
+        heartbeat_in(self.on(Event::HeartbeatDue))
     }
 
     fn order(&mut self, worker: WorkerId, desire: wire::WorkerDesire) -> Vec<Effect> {
@@ -198,6 +194,21 @@ fn reports(effects: &[Effect]) -> Vec<wire::Report> {
 fn reported(effects: &[Effect]) -> Vec<(u64, wire::WorkerPhase, wire::StopCause)> {
     let workers = reports(effects).into_iter().flat_map(|report| report.workers);
     workers.map(|report| (report.worker.unwrap_or_default().epoch, report.phase(), report.cause())).collect()
+}
+
+fn heartbeat_in(effects: Vec<Effect>) -> wire::Heartbeat {
+    let sent = effects.into_iter().find_map(|effect| match effect {
+        Effect::Send(request) => match request.message {
+            Some(wire::session_request::Message::Heartbeat(heartbeat)) => Some(heartbeat),
+            _ => None,
+        },
+        _ => None,
+    });
+    sent.expect("a heartbeat is sent")
+}
+
+fn leaves(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::LeaveLeader(_)))
 }
 
 fn closes(effects: &[Effect]) -> Option<&str> {

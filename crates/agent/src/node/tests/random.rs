@@ -130,6 +130,9 @@ fn perform(bench: &mut Bench, world: &mut World, step: Step) {
         }
     };
     world.check(bench, &effects);
+    if leaves(&effects) {
+        perform(bench, world, Step::Reconnect { raise_term: false });
+    }
 }
 
 proptest! {

@@ -206,6 +206,22 @@ fn heartbeats_and_leases_follow_timings_that_are_changed_within_a_session() {
     assert_eq!(pace(&bench.hear(grant(answered, 86_400))), Some(Duration::from_secs(60)), "no leader asks for less");
 }
 
+/// A leader that is cut off from everybody answers nothing, and its connections stay open for a while. Half of a lease is
+/// left for finding another one.
+#[test]
+fn a_silent_leader_is_left_while_leases_last() {
+    let mut bench = Bench::leased();
+    let lease = bench.node.lease().expect("it is leased");
+    let lasts = bench.now.until(lease.stop_at);
+    bench.on(Event::HeartbeatDue);
+    bench.pass(lasts / 3);
+    assert!(!leaves(&bench.on(Event::HeartbeatDue)), "an answer may be on its way");
+    bench.pass(lasts / 3);
+    let effects = bench.on(Event::HeartbeatDue);
+    assert!(leaves(&effects) && bench.now < lease.stop_at, "{effects:?}");
+    assert!(bench.on(Event::HeartbeatDue).is_empty(), "there is no session any more");
+}
+
 #[test]
 fn a_lease_is_not_forwarded_to_those_that_need_none() {
     let mut bench = Bench::leased();
