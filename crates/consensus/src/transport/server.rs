@@ -82,7 +82,10 @@ impl<M: Machine> Served<M> {
     async fn admit_here(&self, founding: bool, probe: bool) -> Result<(), String> {
         let shared = &self.inner.shared;
         let log = shared.store.log_state().map_err(|error| error.to_string())?;
-        if log.last.is_some() {
+        // What was admitted and has entries was being added when the leader was lost that did so. Whatever of them was
+        // never committed, the next leader replaces.
+        let is_being_added = !founding && shared.admitted();
+        if log.last.is_some() && !is_being_added {
             let what = if founding { "it belongs to a cluster already" } else { "this id took part before" };
             return Err(what.to_owned());
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tessera_consensus::{Consensus, Leadership, MemberId, MembershipError, ProposeError};
+use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::time::Instant;
 
 use crate::harness::{Cluster, config, leads, soon};
@@ -201,6 +202,49 @@ async fn a_leader_without_a_quorum_does_not_say_who_is_a_member() {
     cluster.isolate(leader);
     let alone = lead.committed_membership(Instant::now() + Duration::from_millis(500)).await;
     assert!(matches!(alone, Err(MembershipError::Unavailable | MembershipError::NotLeader { .. })), "{alone:?}");
+    cluster.shutdown().await;
+}
+
+/// The process has entries of its own then, which nobody else has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_addition_that_a_lost_leader_had_begun_is_made_by_the_next_one() {
+    let mut cluster = Cluster::new(config());
+    let held = Arc::new(AtomicBool::new(false));
+    for id in 1..=3 {
+        cluster.add_seat(id).await;
+        let (disk, held) = (MemoryDisk::new(Flushing::WhenTold), Arc::clone(&held));
+        disk.on_pending(move |disk| {
+            if !held.load(Ordering::Acquire) {
+                disk.flush();
+            }
+        });
+        cluster.seats.get_mut(&id).expect("it was added").disk = disk;
+        cluster.start(id).await.expect("a new member must start");
+    }
+    cluster.found().await;
+    let newcomer = cluster.add_seat(4).await;
+    cluster.start(4).await.expect("a new member must start");
+    let leader = cluster.leader().await;
+    // From here on only the newcomer writes what it is sent.
+    held.store(true, Ordering::Release);
+    let lead = cluster.nodes[&leader].consensus.clone();
+    let adding = tokio::spawn({
+        let newcomer = newcomer.clone();
+        async move { lead.add_learner(newcomer, soon()).await }
+    });
+    cluster.nodes[&4].until("entries", |status| status.last.0 > 0).await;
+    for id in 1..=3 {
+        cluster.kill(id).await;
+    }
+    drop(adding.await);
+    held.store(false, Ordering::Release);
+    for id in (1..=3).filter(|id| *id != leader) {
+        cluster.start(id).await.expect("must start again");
+    }
+    let next = &cluster.nodes[&cluster.leader().await];
+    assert_eq!(next.consensus.next_member_id(), MemberId(4), "nobody knows of the newcomer");
+    next.consensus.add_learner(newcomer, soon()).await.expect("must be added");
+    next.until("the newcomer", |status| status.learners.len() == 1).await;
     cluster.shutdown().await;
 }
 
