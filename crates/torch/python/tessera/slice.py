@@ -165,17 +165,19 @@ class Several:
     """This server as one of several."""
 
     def __init__(self, options: argparse.Namespace, executor, token: str, epoch: int):
-        rate = group.measure(torch.device(options.device), options.part or options.share)
+        part = options.part or options.share
+        rate = group.measure(torch.device(options.device), part)
         own = group.Member(options.rank, options.device, options.memory, rate)
         self._executor, self._share = executor, options.share
         self._group = group.Group(own, options.of, options.group, token, epoch, options.patience)
         self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})
         self._slices = [plan.Slice(member.memory_bytes, member.rate) for member in self._group.members]
+        self._parts = plan.parts(self._slices)
         exchange = self._group.exchange
         self._link = plan.Link(exchange.speed(), exchange.delay())
-        exchange.reconsider, exchange.begin = self._reconsider, self._begin
+        exchange.reconsider, exchange.begin, exchange.divided = self._reconsider, self._begin, self._divided
         self._choose(None)
-        self._group.join(executor, self.plan.split)
+        self._group.join(executor, self.plan.split, part)
         self.memory_bytes = self.plan.memory_bytes
         self.device = " + ".join(member.device for member in self._group.members)
 
@@ -184,11 +186,20 @@ class Several:
         self.plan = plan.choose(self._slices, self._link, work, told["split"], refuse_slower=told["refuse"])
         if self._group.own.rank == 0:
             print(self.plan, file=sys.stderr, flush=True)
-            self._executor.about = json.dumps(self.plan.describe(self._slices, self._link))
+            self._describe()
+
+    def _describe(self) -> None:
+        self._executor.about = json.dumps(self.plan.describe(self._slices, self._link, self._parts))
 
     def _begin(self) -> None:
         """Another program: of what it does nothing is known."""
+        self._parts = plan.parts(self._slices)
         self._choose(None)
+
+    def _divided(self, parts: list[float]) -> None:
+        """Rows are divided otherwise, by what each slice was seen to take for its part."""
+        self._parts = parts
+        self._describe()
 
     def _reconsider(self, divisible: float, repeated: float, exchanged_bytes: float, exchanges: float, fits: bool) -> str:
         """At the first server, now that it is known what the program does: how it goes on."""

@@ -50,6 +50,7 @@ struct Exchange {
   std::function<std::vector<int64_t>(int64_t)> gather;
   std::function<Split(const Work&, bool fits)> reconsider;
   std::function<void()> begin;  // with another program
+  std::function<void(const std::vector<double>&)> divided;  // anew, at the first server
 };
 
 // What the servers of a group are, the same at each.
@@ -57,6 +58,7 @@ struct Members {
   int own;
   std::vector<uint64_t> memory;
   std::vector<double> rates;
+  double part;   // of its device's time that this server has
   bool alike;    // devices that draw the same random numbers
   bool changes;  // the plan may become another unasked
 };
@@ -141,6 +143,8 @@ class Group {
   std::vector<const Transport*> followers_;
   std::unordered_map<uint64_t, Placed> placed_;
   std::vector<uint64_t> used_;
+  uint64_t divided_ = 0, most_divided_ = 0, computed_ = 0;  // bytes that are divided; nanoseconds of the device at the last look
+  std::vector<double> next_weights_;                        // of the next division
   uint64_t random_, most_ = 0, answered_ = 0;  // answered_: the last operation before the last answer
   bool elsewhere_ = false;  // something was done at another server since the last answer
 
@@ -180,6 +184,9 @@ class Group {
   Bytes learn(Bytes told);
   void watch(const Executor::Template& of, const Signature& seen, const std::vector<uint64_t>& ids, const std::vector<uint64_t>& names);
   void reconsider();
+  void weigh();
+  void rebalance();
+  void count_divided(const Placed& before, const Placed& next);
 };
 
 // What may run out of memory. Where the plan may change, it is tried once more with what is left when nothing is held twice.

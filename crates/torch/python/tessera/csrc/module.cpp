@@ -139,15 +139,16 @@ static Exchange exchange_of(py::object python) {
     });
   };
   made.begin = [=] { in_python([&] { kept->attr("begin")(); }); };
+  made.divided = [=](const std::vector<double>& parts) { in_python([&] { kept->attr("divided")(parts); }); };
   return made;
 }
 
 static void bind_group(py::class_<Executor>& executor) {
   executor
       .def("join",
-           [](Executor& e, int own, std::vector<uint64_t> memory, std::vector<double> rates, bool alike, bool changes, const std::string& split,
+           [](Executor& e, int own, std::vector<uint64_t> memory, std::vector<double> rates, double part, bool alike, bool changes, const std::string& split,
               py::object exchange) {
-             e.join(exchange_of(std::move(exchange)), {own, std::move(memory), std::move(rates), alike, changes}, split);
+             e.join(exchange_of(std::move(exchange)), {own, std::move(memory), std::move(rates), part, alike, changes}, split);
            })
       .def("lead", [](Executor& e, uintptr_t transport) { e.lead(transport_at(transport)); })
       .def("tell_gone", [](Executor& e) { e.tell_followers(kGone); }, Released())

@@ -39,6 +39,11 @@ void Watch::clear() {
   peak_ = 0;
 }
 
+void Watch::divide_anew() {
+  book.clear();
+  std::fill(used_.begin(), used_.end(), 0);
+}
+
 static double elements(const Layout& of) {
   double count = 1;
   for (auto size : of.sizes) count *= size;
@@ -117,7 +122,8 @@ void Group::watch(const Executor::Template& of, const Signature& seen, const std
 
 // Asks at the first server now and then whether another plan is better, and has all change over together.
 void Group::reconsider() {
-  if (++watched_ < next_look_) return;
+  if (++watched_ < next_look_) return rebalance();
+  weigh();
   // What no operation has touched yet, such as the later layers of a model, is on every server all the same.
   for (auto& [id, placed] : placed_) {
     if (watch_.book.count(id)) continue;
