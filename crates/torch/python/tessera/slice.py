@@ -104,8 +104,8 @@ def arguments() -> argparse.Namespace:
         parser.error("several slices find each other at the address --group")
     if options.rank == 0 and not options.listen:
         parser.error("--listen says where the program finds the slice")
-    if options.of > 1 and (options.restore or options.checkpoints):
-        parser.error("a card of several slices takes no snapshots")
+    if options.rank > 0 and (options.restore or options.checkpoints or options.snapshots):
+        parser.error("the first server of a card writes its snapshots, and goes on from them, for all of its slices")
     return options
 
 
@@ -137,12 +137,15 @@ def main() -> None:
     several = Several(options, executor, token, epoch) if options.of > 1 else None
     if several and options.rank > 0:
         end(several.follow)
-    if options.checkpoints:
-        kept = checkpoints.Checkpoints()
-        kept.listen()
-        owner = kept.restore(executor)
-    elif options.restore:
-        owner = snapshot.load(executor, options.restore)
+    try:
+        if options.checkpoints:
+            kept = checkpoints.Checkpoints()
+            kept.listen()
+            owner = kept.restore(executor)
+        elif options.restore:
+            owner = snapshot.load(executor, options.restore)
+    except (snapshot.Damaged, OSError, torch.OutOfMemoryError) as error:
+        sys.exit(f"the snapshot cannot be gone on from: {error}")
     listener = _native.Listener(
         options.listen, torch=torch.__version__, token=token, epoch=epoch, device=several.device if several else options.device,
         memory_bytes=several.memory_bytes if several else options.memory, share=options.share, sequence=executor.sequence, owner=owner,

@@ -27,7 +27,15 @@ void Group::pass_on(const uint8_t* frame, size_t length) {
 }
 
 void Group::gone(const std::string& why) {
-  if (lost.empty()) lost = why + ". What the virtual card held is lost with it";
+  gone_ = true;
+  if (lost.empty()) lost = own_.comes_again ? why : why + ". What the virtual card held is lost with it";
+}
+
+Group::Pending Group::set_aside(const Pending& instead) {
+  Pending before{failed, elsewhere_, answered_};
+  failed = instead.failed, elsewhere_ = instead.elsewhere;
+  answered_ = instead.answered.value_or(answered_);
+  return before;
 }
 
 Placed& Group::book(uint64_t id) {

@@ -6,13 +6,15 @@ namespace tessera {
 
 constexpr double kElement = 4;  // FLOP that take as long as an element of an operator that does little with each
 
+constexpr const char* kSplits[] = {"one", "layers", "batch", "refused"};
+
 Split split_of(const std::string& name) {
-  if (name == "one") return Split::kOne;
-  if (name == "layers") return Split::kLayers;
-  if (name == "batch") return Split::kBatch;
-  TORCH_CHECK(name == "refused", "there is no split ", name);
-  return Split::kRefused;
+  auto found = std::find(std::begin(kSplits), std::end(kSplits), name);
+  TORCH_CHECK(found != std::end(kSplits), "there is no split ", name);
+  return static_cast<Split>(found - std::begin(kSplits));
 }
+
+std::string name_of(Split split) { return kSplits[static_cast<size_t>(split)]; }
 
 void Watch::note(uint64_t id, Placed next) {
   auto& before = book[id];
