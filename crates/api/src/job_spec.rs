@@ -233,8 +233,9 @@ fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTre
     if !card.access.is_device() {
         return;
     }
-    check.that(card.span == Span::Card || card.access == Access::Device, "virtual_card.span", || {
-        "must be card when access is remote: the program has one slice server to reach".to_owned()
+    check.that(card.span != Span::Pool || card.access == Access::Device, "virtual_card.span", || {
+        "must be card or node when access is remote: the slice servers of several nodes do not save a card together"
+            .to_owned()
     });
     check.that(card.memory > Mebibytes::ZERO, "virtual_card.memory_mib", || {
         "must be more than zero when access is device or remote: it is what the device holds at most".to_owned()

@@ -24,11 +24,12 @@ fn a_device_says_what_it_needs_and_is_refused_what_nothing_could_back() {
         assert_eq!(with(several.clone()).check(), Ok(()));
         assert_eq!(JobSpec { gang: 2, ..with(several) }.check(), Ok(()));
     }
-    let remote = VirtualCardRequest { access: Access::Remote, ..card.clone() };
-    assert_eq!(JobSpec { command: Vec::new(), ..with(remote) }.check(), Ok(()));
+    for span in [Span::Card, Span::Node] {
+        let remote = VirtualCardRequest { span, access: Access::Remote, ..card.clone() };
+        assert_eq!(JobSpec { command: Vec::new(), ..with(remote) }.check(), Ok(()));
+    }
     for wrong in [
         VirtualCardRequest { span: Span::Pool, access: Access::Remote, ..card.clone() },
-        VirtualCardRequest { span: Span::Node, access: Access::Remote, ..card.clone() },
         VirtualCardRequest { memory: Mebibytes::ZERO, ..card.clone() },
         VirtualCardRequest { kinds: [CardKind::Gpu, CardKind::Fpga].into(), ..card },
     ] {

@@ -110,9 +110,9 @@ impl VirtualCardRequest {
         if !self.access.is_device() {
             return Ok(());
         }
-        // A program elsewhere has one server to reach.
-        if self.access == Access::Remote && self.span != Span::Card {
-            return refused("virtual_card.span", "must be card when access is remote");
+        // A program elsewhere reaches one worker, whose first slice server saves all of the card.
+        if self.access == Access::Remote && self.span == Span::Pool {
+            return refused("virtual_card.span", "must be card or node when access is remote");
         }
         if self.memory == Mebibytes::ZERO {
             return refused("virtual_card.memory", "is needed for a device");

@@ -1,5 +1,6 @@
 """Operations that end the process of their slice server: the program gets one error with the line, and goes on."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -29,9 +30,9 @@ library.impl("special_zeta", deadly_once, "CPU")
 class Pool:
     """Starts another server whenever one has died, as the pool does."""
 
-    def __init__(self, folder, checkpoints, tmp_path):
+    def __init__(self, folder, checkpoints, tmp_path, make=Kept):
         (tmp_path / "sitecustomize.py").write_text(DEADLY)
-        self._options = (folder, checkpoints)
+        self._make = functools.partial(make, folder, checkpoints)
         path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         self._environment = {"PYTHONPATH": path, "DEADLY_ONCE": str(tmp_path / "mark")}
         self.asked, self.servers, self._over = Asked(folder), 0, False
@@ -40,7 +41,7 @@ class Pool:
 
     def _start(self):
         self.servers += 1
-        self.server = Kept(*self._options, epoch=self.servers, more_environment=self._environment)
+        self.server = self._make(epoch=self.servers, more_environment=self._environment)
         self.asked.at(self.server)
 
     def _watch(self):

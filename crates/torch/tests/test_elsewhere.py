@@ -11,51 +11,9 @@ import threading
 import pytest
 import serving
 import torch
-from elsewhere import Asked, Cut, Kept
+from elsewhere import GRAPH, PROGRAM, Asked, Cut, Kept, come_to, split, start, undisturbed
 from serving import finish
 from tessera import _native
-
-# Trains with dropout, with batches that are large enough to travel as bulk data, and looks at a value each step.
-PROGRAM = """
-import sys, torch
-torch.manual_seed(5)
-steps = int(sys.argv[1])
-data = torch.randn(steps, 64, 128)
-model = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(64, 128)).to("tessera")
-optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
-for step in range(steps):
-    inputs = data[step].to("tessera")
-    loss = torch.nn.functional.mse_loss(model(inputs), inputs)
-    optimiser.zero_grad()
-    loss.backward()
-    optimiser.step()
-    print(step, loss.item().hex(), flush=True)
-print(*(p.detach().cpu().double().sum().item().hex() for p in model.parameters()), flush=True)
-print("resumed", torch.tessera.statistics()["resumed"], flush=True)
-"""
-GRAPH = """
-import sys, torch
-torch.manual_seed(5)
-model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1)).to("tessera")
-optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-inputs = torch.randn(16, 32).to("tessera")
-def step():
-    loss = model(inputs).square().mean()
-    optimiser.zero_grad(set_to_none=False)
-    loss.backward()
-    optimiser.step()
-    return loss
-step(), step()
-graph = torch.tessera.Graph()
-with torch.tessera.graph(graph):
-    loss = step()
-for number in range(int(sys.argv[1])):
-    graph.replay()
-    if number % 4 == 0:
-        print(number, loss.item().hex(), flush=True)
-print(loss.item().hex(), flush=True)
-print("resumed", torch.tessera.statistics()["resumed"], flush=True)
-"""
 
 
 @pytest.fixture
@@ -68,36 +26,6 @@ def checkpoints(tmp_path):
     kept = tmp_path / "checkpoint"
     kept.mkdir()
     return kept
-
-
-def start(asked, program, *arguments, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)], env=asked.environment(**environment), cwd=serving.TESTS, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def come_to(line, program):
-    """Reads what a program prints until this line begins."""
-    seen = []
-    for printed in program.stdout:
-        seen.append(printed)
-        if printed.startswith(line):
-            return "".join(seen)
-    raise AssertionError(f"{line!r} was never printed: {''.join(seen)}{program.stderr.read()}")
-
-
-def split(printed):
-    """What a program printed, and how often it went on with another server."""
-    text, resumed = printed.rsplit("resumed ", 1)
-    return text, int(resumed)
-
-
-def undisturbed(folder, program, *arguments):
-    with serving.Server(folder) as server:
-        text, resumed = split(server.run(program, *arguments))
-    assert resumed == 0
-    return text
 
 
 @pytest.mark.parametrize(("program", "steps"), [(PROGRAM, 12), (GRAPH, 40)], ids=["training", "recorded"])

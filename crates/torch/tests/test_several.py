@@ -365,6 +365,29 @@ print(status["plan"], status["done"]["by_rows"] > 0, status["why"])
     assert program.returncode != 0 and "slower than the fastest of them alone, and that is refused" in err
 
 
+def test_rows_are_divided_by_what_slices_take_for_them(short):
+    """Each does all of the optimiser, which takes the slow one its time: it gets fewer rows than its rate alone says."""
+    program = """
+def train(device):
+    import torch
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1024, 1024).to(device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    inputs = torch.randn(64, 1024).to(device)
+    for _ in range(40):
+        loss = (model(inputs) - inputs).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return loss.item()
+there, here = train("tessera"), train("cpu")
+print(abs(there - here) / here < 1e-4, *[slice["part_of_rows"] for slice in torch.tessera.slice_status()["slices"]])
+"""
+    with groups.Group(short, [("1GiB", "--share", 0.8), ("1GiB", "--share", 0.2)], split="batch") as running:
+        alike, fast, slow = running.run("import torch\n" + program).split()
+    assert alike == "True" and float(slow) < 0.15 and abs(float(fast) + float(slow) - 1) < 1e-9
+
+
 def some_slices(luck):
     return [plan.Slice(luck.randint(1 << 20, 1 << 40), 10 ** luck.uniform(6, 15)) for _ in range(luck.randint(1, 6))]
 

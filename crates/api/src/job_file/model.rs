@@ -118,7 +118,7 @@ pub struct VirtualCard {
     pub slice_memory: Option<Memory>,
     /// How the program uses it: `worker` tells it its slices, and it computes on them itself; `device` gives it one
     /// device of PyTorch, on nodes that serve them (docs/device.md), with `memory`, and on however many nodes its
-    /// `span` allows; `remote` gives that to a program on a host of its own, of span `card`, and the job has neither
+    /// `span` allows; `remote` gives that to a program on a host of its own, on one node, and the job has neither
     /// command nor script then (`tessera run --here` makes such jobs); `worker` when left out.
     pub access: Option<Access>,
     /// Whether it takes time of its cards that nobody else uses just now, and gives it back as soon as somebody does;

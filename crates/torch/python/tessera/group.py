@@ -234,12 +234,12 @@ class Group:
     def told(self) -> dict:
         return self._told
 
-    def join(self, executor, split: str) -> None:
-        """Has the executor compute as one of the group."""
+    def join(self, executor, split: str, part: float) -> None:
+        """Has the executor, which has this part of its device's time, compute as one of the group."""
         alike = len(set(self.exchange.gather(draws(torch.device(self.own.device))))) == 1
         changes = self._told["split"] == "auto"
         memory, rates = [member.memory_bytes for member in self.members], [member.rate for member in self.members]
-        executor.join(self.own.rank, memory, rates, alike, changes, split, self.exchange)
+        executor.join(self.own.rank, memory, rates, part, alike, changes, split, self.exchange)
         for rank in range(1, self.count) if self.own.rank == 0 else ():
             executor.lead(self._connections[rank].table)
 

@@ -65,11 +65,14 @@ class Plan:
         refused = "REFUSED " if self.refused else ""
         return f"{refused}plan {self.split}: {self.why}; expected {expected} the speed of the fastest slice, {self.memory_bytes >> 20} MiB"
 
-    def describe(self, slices: list[Slice], link: Link) -> dict:
+    def describe(self, slices: list[Slice], link: Link, parts: list[float]) -> dict:
         """For whoever asks the card what it does."""
         return {
             "plan": self.split, "why": self.why, "expected_speed_up": self.speed_up, "ideal_speed_up": self.ideal,
-            "slices": [{"memory_bytes": slice.memory_bytes, "tflops": slice.rate / 1e12} for slice in slices],
+            "slices": [
+                {"memory_bytes": slice.memory_bytes, "tflops": slice.rate / 1e12, "part_of_rows": part}
+                for slice, part in zip(slices, parts, strict=True)
+            ],
             "link": dataclasses.asdict(link),
         }  # fmt: skip
 
@@ -79,11 +82,18 @@ def seconds_alone(slices: list[Slice], work: Work) -> float:
     return (work.divisible + work.repeated) / max(slice.rate for slice in slices)
 
 
+def parts(slices: list[Slice]) -> list[float]:
+    """Of the rows, for each slice, before it is known what it takes for them."""
+    together = sum(slice.rate for slice in slices)
+    return [slice.rate / together for slice in slices]
+
+
 def seconds_by_batch(slices: list[Slice], link: Link, work: Work) -> float:
-    """Divided by rate. What is not divided takes each slice its own time, and the slowest is waited for."""
-    divided = work.divisible / sum(slice.rate for slice in slices)
-    repeated = work.repeated / min(slice.rate for slice in slices)
-    return divided + repeated + work.exchanged_bytes / link.bytes_per_second + work.exchanges * link.seconds
+    """Divided so that all take the same, together with what each does as a whole; one that is too slow even for that is waited for."""
+    rates = [slice.rate for slice in slices]
+    even = (work.divisible + len(rates) * work.repeated) / sum(rates)
+    computed = max(even, work.repeated / min(rates))
+    return computed + work.exchanged_bytes / link.bytes_per_second + work.exchanges * link.seconds
 
 
 def speed_up(slices: list[Slice], link: Link, work: Work) -> float:

@@ -54,6 +54,8 @@ class Server:
                     return 0
                 continue
             self._connection = connection
+            # One that looks for another server is helped by the end of this one, and not by an error.
+            self._executor.comes_again = bool(self._listener.owner and self._listener.owner[2])
             try:
                 code = self._serve(connection)
             except Exception as error:  # Whatever a program sends or does ends its connection, never the server.
@@ -86,7 +88,7 @@ class Server:
         error = ""
         try:
             snapshot.save(self._executor, self._snapshots, name, self._listener.owner)
-        except (OSError, ValueError) as failure:
+        except (OSError, ValueError, RuntimeError) as failure:
             error = str(failure)
         self._executor.answer_snapshot(connection.table, error)
 

@@ -104,8 +104,8 @@ def arguments() -> argparse.Namespace:
         parser.error("several slices find each other at the address --group")
     if options.rank == 0 and not options.listen:
         parser.error("--listen says where the program finds the slice")
-    if options.of > 1 and (options.restore or options.checkpoints):
-        parser.error("a card of several slices takes no snapshots")
+    if options.rank > 0 and (options.restore or options.checkpoints or options.snapshots):
+        parser.error("the first server of a card writes its snapshots, and goes on from them, for all of its slices")
     return options
 
 
@@ -137,12 +137,15 @@ def main() -> None:
     several = Several(options, executor, token, epoch) if options.of > 1 else None
     if several and options.rank > 0:
         end(several.follow)
-    if options.checkpoints:
-        kept = checkpoints.Checkpoints()
-        kept.listen()
-        owner = kept.restore(executor)
-    elif options.restore:
-        owner = snapshot.load(executor, options.restore)
+    try:
+        if options.checkpoints:
+            kept = checkpoints.Checkpoints()
+            kept.listen()
+            owner = kept.restore(executor)
+        elif options.restore:
+            owner = snapshot.load(executor, options.restore)
+    except (snapshot.Damaged, OSError, torch.OutOfMemoryError) as error:
+        sys.exit(f"the snapshot cannot be gone on from: {error}")
     listener = _native.Listener(
         options.listen, torch=torch.__version__, token=token, epoch=epoch, device=several.device if several else options.device,
         memory_bytes=several.memory_bytes if several else options.memory, share=options.share, sequence=executor.sequence, owner=owner,
@@ -165,17 +168,19 @@ class Several:
     """This server as one of several."""
 
     def __init__(self, options: argparse.Namespace, executor, token: str, epoch: int):
-        rate = group.measure(torch.device(options.device), options.part or options.share)
+        part = options.part or options.share
+        rate = group.measure(torch.device(options.device), part)
         own = group.Member(options.rank, options.device, options.memory, rate)
         self._executor, self._share = executor, options.share
         self._group = group.Group(own, options.of, options.group, token, epoch, options.patience)
         self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})
         self._slices = [plan.Slice(member.memory_bytes, member.rate) for member in self._group.members]
+        self._parts = plan.parts(self._slices)
         exchange = self._group.exchange
         self._link = plan.Link(exchange.speed(), exchange.delay())
-        exchange.reconsider, exchange.begin = self._reconsider, self._begin
+        exchange.reconsider, exchange.begin, exchange.divided = self._reconsider, self._begin, self._divided
         self._choose(None)
-        self._group.join(executor, self.plan.split)
+        self._group.join(executor, self.plan.split, part)
         self.memory_bytes = self.plan.memory_bytes
         self.device = " + ".join(member.device for member in self._group.members)
 
@@ -184,11 +189,20 @@ class Several:
         self.plan = plan.choose(self._slices, self._link, work, told["split"], refuse_slower=told["refuse"])
         if self._group.own.rank == 0:
             print(self.plan, file=sys.stderr, flush=True)
-            self._executor.about = json.dumps(self.plan.describe(self._slices, self._link))
+            self._describe()
+
+    def _describe(self) -> None:
+        self._executor.about = json.dumps(self.plan.describe(self._slices, self._link, self._parts))
 
     def _begin(self) -> None:
         """Another program: of what it does nothing is known."""
+        self._parts = plan.parts(self._slices)
         self._choose(None)
+
+    def _divided(self, parts: list[float]) -> None:
+        """Rows are divided otherwise, by what each slice was seen to take for its part."""
+        self._parts = parts
+        self._describe()
 
     def _reconsider(self, divisible: float, repeated: float, exchanged_bytes: float, exchanges: float, fits: bool) -> str:
         """At the first server, now that it is known what the program does: how it goes on."""

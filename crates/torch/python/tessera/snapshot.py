@@ -1,8 +1,10 @@
-"""What a slice holds, as a file: safetensors, with a table of what the program knows it by.
+"""What a card holds, as a file (snapshot_file.py): of one slice or of several, and to be restored on whichever.
 
-Each storage is one tensor of bytes, once, under the name that the program gave it; views are the program's, and are not in the file.
-The state of the random numbers is a tensor too. The table (`__metadata__`) says at which frame of the stream the snapshot was taken.
-Nothing in it is ever executed: a snapshot is bytes and numbers.
+Each storage is one tensor of bytes, whole and once, under the name that the program gave it; views are the program's, and are not in the
+file. The state of the random numbers is a tensor too. The table says at which frame of the stream the snapshot was taken, and of a card of
+several slices where each storage was: one that is divided in the same way has them there again, so that it computes the same.
+
+Storages are read and written a piece at a time: no host needs room for all that several slices hold.
 """
 
 import contextlib
@@ -10,12 +12,15 @@ import json
 import os
 import pathlib
 import re
-import struct
 
 import torch
 
-FORMAT = "1"
-_LARGEST_HEADER = 64 << 20
+from tessera.snapshot_file import FORMAT, STORAGE, Damaged, Reading, header
+
+__all__ = ["Damaged", "load", "save"]
+_PIECE = 32 << 20
+#: A storage of which nothing is known but its size: whole, and wherever the card has room.
+_ANYWHERE = (1, 0, 0, 0)
 
 
 def _random_state(executor) -> torch.Tensor:
@@ -30,28 +35,21 @@ def save(executor, folder: pathlib.Path | None, name: str, owner: tuple | None) 
     # The name comes from the program, which must not choose a place of its own.
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ValueError(f"{name!r} is no name for a snapshot: letters, digits, '.', '_' and '-'")
-    tensors = [(f"storage.{id}", tensor) for id, tensor in sorted(executor.storages())]
-    tensors.append(("random", _random_state(executor)))
+    executor.quiesce()
+    storages, rest = executor.holdings(), {"random": _random_state(executor)}
     if executor.answered_bulk is not None:
-        answered = executor.answered_bulk.cpu().contiguous().flatten().view(torch.uint8)
-        tensors.append(("answered", answered))
-    table = {
-        "format": FORMAT, "sequence": str(executor.sequence), "operations": str(executor.operations), "device": executor.device,
-        "untold": executor.untold.hex(), "owner": json.dumps(owner),
-    }  # fmt: skip
-    header, at = {"__metadata__": table}, 0
-    for key, tensor in tensors:
-        header[key] = {"dtype": "U8", "shape": [tensor.nbytes], "data_offsets": [at, at + tensor.nbytes]}
-        at += tensor.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+        rest["answered"] = executor.answered_bulk.cpu().contiguous().flatten().view(torch.uint8)
+    sizes = {f"{STORAGE}{id}": bytes for id, bytes, *_ in storages} | {key: tensor.nbytes for key, tensor in rest.items()}
+    begin = header(_table(executor, owner, storages), sizes)
     path, part = folder / name, folder / f".{name}.part"
     try:
         with open(part, "wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for _, tensor in tensors:
-                if tensor.nbytes:
-                    file.write(memoryview(tensor.cpu().numpy()))
+            file.write(begin)
+            for id, bytes, *_ in storages:
+                for at in range(0, bytes, _PIECE):
+                    file.write(memoryview(executor.fetch(id, at, min(_PIECE, bytes - at)).numpy()))
+            for tensor in rest.values():
+                file.write(memoryview(tensor.numpy()))
             file.flush()
             os.fsync(file.fileno())
         part.rename(path)
@@ -63,39 +61,68 @@ def save(executor, folder: pathlib.Path | None, name: str, owner: tuple | None) 
     return path
 
 
+def _table(executor, owner: tuple | None, storages: list) -> dict[str, str]:
+    table = {
+        "format": FORMAT, "sequence": str(executor.sequence), "operations": str(executor.operations), "device": executor.device,
+        "untold": executor.untold.hex(), "owner": json.dumps(owner),
+    }  # fmt: skip
+    slices, split = executor.divided
+    if slices > 1:
+        where = {str(id): where for id, _, *where in storages}
+        table["divided"] = json.dumps({"slices": slices, "split": split, "where": where}, separators=(",", ":"))
+    return table
+
+
 def load(executor, path: pathlib.Path) -> tuple | None:
     """Fills an executor that holds nothing yet. Gives the program whose tensors they are."""
     with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if length > _LARGEST_HEADER:
-            raise ValueError(f"{path} is no snapshot: its header would be {length} bytes")
-        header = json.loads(file.read(length))
-        table = header.pop("__metadata__")
-        if table.get("format") != FORMAT:
-            raise ValueError(f"{path} has format {table.get('format')!r}; this version reads {FORMAT}")
-        start = 8 + length
-        for key, entry in header.items():
-            begin, end = entry["data_offsets"]
-            file.seek(start + begin)
-            tensor = torch.empty(end - begin, dtype=torch.uint8)
-            if end > begin and file.readinto(memoryview(tensor.numpy())) != end - begin:
-                raise ValueError(f"{path} is cut short at {key}")
-            _take(executor, key, tensor, table["device"])
+        reading = Reading(file)
+        try:
+            storages = _storages(reading, executor.divided)
+            for id, bytes, *where in storages:
+                executor.hold(id, bytes, *where)
+            for id, bytes, *_ in sorted(storages):
+                for at in range(0, bytes, _PIECE):
+                    executor.store(id, at, reading.piece(f"{STORAGE}{id}", at, min(_PIECE, bytes - at)))
+            _restore_random_state(executor, reading)
+            owner = _restore_stream(executor, reading)
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(f"{path} holds more than this card has memory for: {error}") from None
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError) as error:
+            if isinstance(error, Damaged) or executor.lost:
+                raise
+            raise reading.damaged(str(error).partition("\n")[0]) from None
+    executor.restored()
+    return owner
+
+
+def _storages(reading: Reading, divided: tuple[int, str]) -> list[tuple]:
+    """The storages of a snapshot as an executor is to hold them, in the order in which they get their places."""
+    said = json.loads(reading.table.get("divided", "{}"))
+    same, known = [said.get("slices"), said.get("split")] == [*divided], said.get("where", {})
+    storages = []
+    for key, bytes in reading.sizes.items():
+        if key.startswith(STORAGE):
+            kind, holders, units, rows = known.get(key.removeprefix(STORAGE), _ANYWHERE)
+            storages.append((holders, int(key.removeprefix(STORAGE)), bytes, kind, holders if same else 0, units, rows))
+    # What was together stays together, as parameters and what an optimiser keeps beside them.
+    return [storage for _, *storage in sorted(storages)]
+
+
+def _restore_random_state(executor, reading: Reading) -> None:
+    device, state = torch.device(executor.device), reading.whole("random")
+    # Another kind of device draws other numbers: its generator goes on from its own state.
+    if device.type == torch.device(reading.table["device"]).type:
+        torch.set_rng_state(state) if device.type == "cpu" else torch.get_device_module(device).set_rng_state(state, device)
+
+
+def _restore_stream(executor, reading: Reading) -> tuple | None:
+    """Where the program stood, and what it has not been told."""
+    table = reading.table
     executor.sequence, executor.operations = int(table["sequence"]), int(table["operations"])
+    if "answered" in reading.sizes:
+        executor.answered_bulk = reading.whole("answered")
     if untold := table.get("untold"):
         executor.untold = bytes.fromhex(untold)
     owner = json.loads(table.get("owner", "null"))
     return None if owner is None else (str(owner[0]), int(owner[1]), bool(owner[2]))
-
-
-def _take(executor, key: str, tensor: torch.Tensor, taken_on: str) -> None:
-    if key == "answered":
-        executor.answered_bulk = tensor
-        return None
-    if key != "random":
-        return executor.load(int(key.removeprefix("storage.")), tensor)
-    device = torch.device(executor.device)
-    # Another kind of device draws other numbers: its generator goes on from its own state.
-    if device.type == torch.device(taken_on).type:
-        torch.set_rng_state(tensor) if device.type == "cpu" else torch.get_device_module(device).set_rng_state(tensor, device)
-    return None

@@ -125,7 +125,7 @@ Bytes Executor::operate_alone(const Template& of, Issued issued, Bytes* made) {
   Call call{of};
   Bytes answer;
   try {
-    announce();
+    if (!group_) announce();
     Reader key(of.key);
     std::vector<uint64_t> ids;
     auto make = [&](const Layout& layout) {

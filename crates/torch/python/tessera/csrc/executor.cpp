@@ -37,19 +37,23 @@ bool Executor::serve(const Transport* transport) {
     if (counts) answer_.clear(), answer_bulk_ = Tensor();
     // What is told again is answered anew, and leaves what the program has not heard for certain.
     Answered unheard;
+    Group::Pending pending;
     if (!counts) unheard = {answer_, answer_bulk_, std::exchange(failure_, std::nullopt)};
+    if (!counts && group_) pending = group_->set_aside({});
     broken_ = false;
     // The frame lies in the transport's buffer until the next one is received, which is after all of it was run.
     run_frame(frame, transport);
     if (counts) sequence++;
     else answer_ = std::move(unheard.answer), answer_bulk_ = std::move(unheard.bulk);
     if (unheard.failure) failure_ = std::move(unheard.failure);
+    if (!counts && group_) group_->set_aside(pending);
     pay(true);
     meters.bytes += length;
     meters.operations = operations;
     meters.held = group_ ? group_->held_here() : held();
     // An answer that does not arrive keeps nothing of its frame from being executed.
     TORCH_CHECK(!broken_, transport->error(transport->state));
+    if (group_ && group_->must_end()) throw Lost(group_->lost);
     if (snapshot_ || over_) return true;
   }
 }
@@ -74,7 +78,8 @@ void Executor::run_frame(Reader& frame, const Transport* transport) {
   over_ = first == kOver;
   if (over_) return;
   try {
-    run(frame, transport);
+    if (first >= kQuiesce) obey(frame, transport);
+    else run(frame, transport);
   } catch (const Lost&) {
     throw;
   } catch (const std::exception&) {
@@ -155,6 +160,7 @@ void Executor::reply(const Transport* transport, const Bytes& body, Tensor bulk)
   pay(true);
   if (group_) {
     together([&] { if (group_->lost.empty()) group_->settle(); });
+    if (group_->must_end()) throw Lost(group_->lost);
     if (!group_->leads()) {
       answer_ = "given by the first server";
       return failure_.reset();
@@ -190,8 +196,10 @@ void Executor::tell(const Transport* transport) {
 }
 
 void Executor::watch(const Transport* transport, bool on) {
-  TORCH_CHECK(!group_, "the slices of a card do not tell what they execute");
-  watcher_ = on ? transport : nullptr;
+  // What a server of the group has begun last, it has done, or the program learns that it has not.
+  if (group_ && watched_ && !on) together([&] { if (group_->lost.empty()) group_->meet(); });
+  watched_ = on;
+  watcher_ = on && (!group_ || group_->leads()) ? transport : nullptr;
   if (!on) reply(transport, {});
 }
 
@@ -237,8 +245,9 @@ void Executor::run(Reader& frame, const Transport* transport) {
     } else if (command == kBegin) {
       begin_program();
     } else if (command == kRepeat) {
+      if (group_ && !group_->leads()) continue;  // after it was restored it has none
       TORCH_CHECK(!answer_.empty(), "there is no answer to repeat");
-      if (!group_ || group_->leads()) tell(transport);
+      tell(transport);
     } else if (command == kWatch) {
       watch(transport, frame.get<uint8_t>() != 0);
     } else if (command == kCondemn) {
@@ -248,13 +257,8 @@ void Executor::run(Reader& frame, const Transport* transport) {
       forget_graph(frame.get<uint32_t>());
     } else if (command == kSnapshot) {
       auto name = frame.text();
-      if (!group_) {
-        snapshot_ = name;  // taken when this frame is done
-      } else {
-        note(kNotImplemented, "snapshot", "a virtual card of several slices takes no snapshots");
-        group_->failed = true;
-        reply(transport, {});
-      }
+      // Taken when this frame is done. The others of a group are told what their part in it is.
+      if (!group_ || group_->leads()) snapshot_ = name;
     } else if (command == kAllocate || command == kResize) {
       auto id = frame.get<uint64_t>(), bytes = frame.get<uint64_t>();
       allocate_or_resize(command == kResize, id, bytes);
@@ -290,6 +294,7 @@ void Executor::set_random_state(const Tensor& state) {
 }
 
 void Executor::answer_snapshot(const Transport* transport, const std::string& error) {
+  tell_followers(kAnswer);
   if (!error.empty()) note(kRuntime, "snapshot", error);
   reply(transport, {});
 }
@@ -300,6 +305,7 @@ void Executor::forget_connection() {
   graphs_.clear();
   graph_bytes_ = reserved_ = 0;
   templates_.clear();
+  watched_ = false;
   watcher_ = nullptr;
   condemned_.clear();
 }
@@ -308,9 +314,11 @@ void Executor::begin_program() {
   // What was said about its operations, before it was told again that it begins, stands.
   auto condemned = std::move(condemned_);
   auto* watcher = watcher_;
+  bool watched = watched_;
   forget_connection();
   condemned_ = std::move(condemned);
   watcher_ = watcher;
+  watched_ = watched;
   failure_.reset();
   storages_.clear();
   used = peak = 0;

@@ -29,6 +29,15 @@ struct Meters {
   std::atomic<uint64_t> computed{0}, waited{0}, bytes{0}, operations{0}, held{0};
 };
 
+// A storage in a snapshot. Where it was matters to a card that is divided as that was.
+struct Holding {
+  enum Kind : uint8_t { kNowhere, kWhole, kRows };  // as in a book of storages (placing.h)
+  uint64_t id = 0, bytes = 0;
+  Kind kind = kWhole;
+  uint64_t holders = 0;         // none: wherever the plan has such
+  int64_t units = 0, rows = 0;
+};
+
 class Group;
 struct Exchange;
 struct Members;
@@ -67,9 +76,13 @@ class Executor {
   std::optional<std::string> take_snapshot() { return std::exchange(snapshot_, std::nullopt); }
   void answer_snapshot(const Transport* transport, const std::string& error);
 
-  // For snapshots, between operations.
-  std::vector<std::pair<uint64_t, Tensor>> storages() const;
-  void load(uint64_t id, const Tensor& bytes);
+  // For snapshots, between operations (snapshots.cpp): what is held is read and written a piece at a time, so that no host holds all of it.
+  void quiesce();
+  std::vector<Holding> holdings() const;
+  Tensor fetch(uint64_t id, uint64_t begin, uint64_t length);
+  void hold(const Holding& was);
+  void store(uint64_t id, uint64_t begin, const Tensor& piece);
+  void restored();
   void forget_connection();
   // What the program has not heard for certain: an error that is to be told, and the last answer.
   Bytes failure_text() const;
@@ -89,6 +102,8 @@ class Executor {
   void lead(const Transport* follower);
   Group* group() const { return group_.get(); }
   std::string about;  // what a program is told of a group, as JSON
+  // Whether the program looks for another server when its connection breaks, and so needs no error when a part of its card is gone.
+  bool comes_again = false;
   bool over() const { return over_; }      // the first server has ended in order
   void tell_followers(Command command);
   at::Tensor random_state() const;
@@ -133,6 +148,7 @@ class Executor {
 
   void run(Reader& frame, const Transport* transport);
   void run_frame(Reader& frame, const Transport* transport);
+  void obey(Reader& frame, const Transport* transport);
   void define(Reader& frame);
   Defined read_definition(Reader& frame) const;
   std::unique_ptr<Template> check_definition(Defined&& from) const;
@@ -143,6 +159,8 @@ class Executor {
   Bytes operate_alone(const Template& of, Issued issued, Bytes* made);
   template <class Work>
   void together(Work work);
+  template <class Work>
+  auto for_snapshot(Work work);
   void note_for_all(const std::string& name);
   void allocate_or_resize(bool grows, uint64_t id, uint64_t bytes);
   void record(Reader& frame, const Transport* transport);
@@ -199,6 +217,7 @@ class Executor {
   Tensor answer_bulk_;
   bool broken_ = false, over_ = false;
   std::unique_ptr<Group> group_;
+  bool watched_ = false;                     // operations are announced; in a group each begins when all servers have done those before it
   const Transport* watcher_ = nullptr;       // is told of each operation before it is executed
   std::unordered_set<uint64_t> condemned_;  // operations that are errors
 };

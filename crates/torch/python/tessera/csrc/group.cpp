@@ -27,7 +27,15 @@ void Group::pass_on(const uint8_t* frame, size_t length) {
 }
 
 void Group::gone(const std::string& why) {
-  if (lost.empty()) lost = why + ". What the virtual card held is lost with it";
+  gone_ = true;
+  if (lost.empty()) lost = own_.comes_again ? why : why + ". What the virtual card held is lost with it";
+}
+
+Group::Pending Group::set_aside(const Pending& instead) {
+  Pending before{failed, elsewhere_, answered_};
+  failed = instead.failed, elsewhere_ = instead.elsewhere;
+  answered_ = instead.answered.value_or(answered_);
+  return before;
 }
 
 Placed& Group::book(uint64_t id) {
@@ -57,8 +65,15 @@ void Group::provide(const Coming& coming) const {
 void Group::note(uint64_t id, Placed next) {
   auto& before = placed_[id];
   for (int server = 0; server < size(); server++) used_[server] += part_of(next, server) - part_of(before, server);
+  count_divided(before, next);
   before = std::move(next);
   most_ = std::max(most_, held());
+}
+
+void Group::count_divided(const Placed& before, const Placed& next) {
+  if (next.kind == Placed::kRows) divided_ += next.bytes;
+  if (before.kind == Placed::kRows) divided_ -= before.bytes;
+  most_divided_ = std::max(most_divided_, divided_);
 }
 
 void Group::rebook(uint64_t id, Placed next) {
@@ -131,6 +146,7 @@ void Group::drop(uint64_t id) {
   auto found = placed_.find(id);
   if (found == placed_.end()) return;
   for (int server = 0; server < size(); server++) used_[server] -= part_of(found->second, server);
+  count_divided(found->second, {});
   placed_.erase(found);
 }
 
@@ -139,6 +155,9 @@ void Group::clear() {
   watched_ = 0, next_look_ = kFirstLook, seen_peak_ = 0;
   split_ = first_split_;
   placed_.clear();
+  divided_ = most_divided_ = 0;
+  next_weights_.clear();
+  division_ = Division(members_.rates);
   std::fill(used_.begin(), used_.end(), 0);
   failed = elsewhere_ = false;
   most_ = 0;

@@ -31,6 +31,7 @@ auto by_itself(int own, Work work) {
 // How they share the work (plan.py); the last one is that they shall not.
 enum class Split : uint8_t { kOne, kLayers, kBatch, kRefused };
 Split split_of(const std::string& name);
+std::string name_of(Split split);
 
 // What is known of an operator's call besides the tensors themselves.
 struct Signature {
@@ -50,6 +51,7 @@ struct Exchange {
   std::function<std::vector<int64_t>(int64_t)> gather;
   std::function<Split(const Work&, bool fits)> reconsider;
   std::function<void()> begin;  // with another program
+  std::function<void(const std::vector<double>&)> divided;  // anew, at the first server
 };
 
 // What the servers of a group are, the same at each.
@@ -57,6 +59,7 @@ struct Members {
   int own;
   std::vector<uint64_t> memory;
   std::vector<double> rates;
+  double part;   // of its device's time that this server has
   bool alike;    // devices that draw the same random numbers
   bool changes;  // the plan may become another unasked
 };
@@ -118,7 +121,28 @@ class Group {
   // Before an answer: finds an operation that failed at one server only, and has all know it. Says whether there is one.
   bool settle();
   void ask_all() { elsewhere_ = true; }
+  void meet() { exchange_.gather(0); }
   void gone(const std::string& why);
+  // Whether the first server is to end for that, so that its program finds the card that takes the place of this one.
+  bool must_end() const { return gone_ && own_.comes_again; }
+  // What is not told yet. Frames that do not count leave it alone.
+  struct Pending {
+    bool failed = false, elsewhere = false;
+    std::optional<uint64_t> answered;
+  };
+  Pending set_aside(const Pending& instead);
+
+  // Snapshots (snapshots.cpp), at each server.
+  void quiesce();
+  std::vector<Holding> holdings() const;
+  Tensor fetch(uint64_t id, int64_t begin, int64_t length);
+  Holding place(const Holding& was) const;
+  void hold(const Holding& as);
+  void store(uint64_t id, int64_t begin, int64_t length, Tensor piece);
+  void restored(bool failed);
+  void tell(const Bytes& frame);
+  Split split() const { return split_; }
+  int size() const { return members_.memory.size(); }
   uint64_t held() const;
   uint64_t held_here() const { return used_[members_.own]; }
   void describe(Bytes& to, const std::string& about) const;
@@ -141,10 +165,12 @@ class Group {
   std::vector<const Transport*> followers_;
   std::unordered_map<uint64_t, Placed> placed_;
   std::vector<uint64_t> used_;
+  uint64_t divided_ = 0, most_divided_ = 0, computed_ = 0;  // bytes that are divided; nanoseconds of the device at the last look
+  std::vector<double> next_weights_;                        // of the next division
   uint64_t random_, most_ = 0, answered_ = 0;  // answered_: the last operation before the last answer
+  bool gone_ = false;       // another server is
   bool elsewhere_ = false;  // something was done at another server since the last answer
 
-  int size() const { return members_.memory.size(); }
   uint64_t all() const { return (uint64_t(1) << size()) - 1; }
   Placed& book(uint64_t id);
   uint64_t part_of(const Placed& placed, int server) const { return tessera::part_of(placed, server, division_); }
@@ -180,6 +206,12 @@ class Group {
   Bytes learn(Bytes told);
   void watch(const Executor::Template& of, const Signature& seen, const std::vector<uint64_t>& ids, const std::vector<uint64_t>& names);
   void reconsider();
+  void weigh();
+  void rebalance();
+  void count_divided(const Placed& before, const Placed& next);
+  void announce();
+  Placed placed_as(const Holding& as) const;
+  bool has_room(const Holding& as) const;
 };
 
 // What may run out of memory. Where the plan may change, it is tried once more with what is left when nothing is held twice.

@@ -139,27 +139,54 @@ static Exchange exchange_of(py::object python) {
     });
   };
   made.begin = [=] { in_python([&] { kept->attr("begin")(); }); };
+  made.divided = [=](const std::vector<double>& parts) { in_python([&] { kept->attr("divided")(parts); }); };
   return made;
 }
 
 static void bind_group(py::class_<Executor>& executor) {
   executor
       .def("join",
-           [](Executor& e, int own, std::vector<uint64_t> memory, std::vector<double> rates, bool alike, bool changes, const std::string& split,
+           [](Executor& e, int own, std::vector<uint64_t> memory, std::vector<double> rates, double part, bool alike, bool changes, const std::string& split,
               py::object exchange) {
-             e.join(exchange_of(std::move(exchange)), {own, std::move(memory), std::move(rates), alike, changes}, split);
+             e.join(exchange_of(std::move(exchange)), {own, std::move(memory), std::move(rates), part, alike, changes}, split);
            })
       .def("lead", [](Executor& e, uintptr_t transport) { e.lead(transport_at(transport)); })
       .def("tell_gone", [](Executor& e) { e.tell_followers(kGone); }, Released())
       .def("tell_over", [](Executor& e) { e.tell_followers(kOver); }, Released())
       .def_property_readonly("over", &Executor::over)
       .def_property_readonly("lost", [](Executor& e) { return e.group() ? e.group()->lost : std::string(); })
-      .def_readwrite("about", &Executor::about);
+      .def_readwrite("about", &Executor::about)
+      .def_readwrite("comes_again", &Executor::comes_again);
+}
+
+static void bind_snapshots(py::class_<Executor>& executor) {
+  using Row = std::tuple<uint64_t, uint64_t, int, uint64_t, int64_t, int64_t>;
+  executor.def("quiesce", &Executor::quiesce, Released())
+      .def("holdings",
+           [](Executor& e) {
+             std::vector<Row> rows;
+             for (auto& h : e.holdings()) rows.emplace_back(h.id, h.bytes, h.kind, h.holders, h.units, h.rows);
+             return rows;
+           })
+      .def("fetch", &Executor::fetch, Released())
+      .def(
+          "hold",
+          [](Executor& e, uint64_t id, uint64_t bytes, int kind, uint64_t holders, int64_t units, int64_t rows) {
+            e.hold({id, bytes, static_cast<Holding::Kind>(kind), holders, units, rows});
+          },
+          Released())
+      .def("store", &Executor::store, Released())
+      .def("restored", &Executor::restored, Released())
+      .def_property_readonly("divided", [](Executor& e) {
+        // How many slices share the work, and how.
+        return std::make_tuple(e.group() ? e.group()->size() : 1, e.group() ? name_of(e.group()->split()) : std::string("one"));
+      });
 }
 
 static void bind_server(py::module& m) {
   py::class_<Executor> executor(m, "Executor");
   bind_group(executor);
+  bind_snapshots(executor);
   executor.def(py::init([](const std::string& device, uint64_t memory, uintptr_t gate, bool gated, int threads) {
              return new Executor(c10::Device(device), memory, reinterpret_cast<const Gate*>(gate), gated, threads);
            }))
@@ -168,8 +195,6 @@ static void bind_server(py::module& m) {
       .def("answer_snapshot",
            [](Executor& e, uintptr_t transport, const std::string& error) { e.answer_snapshot(transport_at(transport), error); }, Released())
       .def_property_readonly("device", [](Executor& e) { return e.device().str(); })
-      .def("storages", &Executor::storages)
-      .def("load", &Executor::load)
       .def("forget_connection", &Executor::forget_connection)
       .def_property(
           "untold", [](Executor& e) { return py::bytes(e.untold()); }, [](Executor& e, const std::string& text) { e.set_untold(text); })

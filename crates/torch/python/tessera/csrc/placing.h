@@ -54,11 +54,18 @@ inline int row_dimension(const Layout& of, int64_t units, uint64_t bytes) {
   return rest < stride ? outermost : -1;
 }
 
-// Divides units among servers by what they compute per second, so that the slowest is done as early as possible. Each has at least one.
+// Divides units among servers by their weights, which are what they compute per second until more is known, so that the slowest is done as early
+// as possible. Each has at least one.
 class Division {
  public:
-  explicit Division(std::vector<double> rates) : rates_(std::move(rates)) {}
-  int servers() const { return rates_.size(); }
+  explicit Division(std::vector<double> weights) : weights_(std::move(weights)) {
+    double sum = 0;
+    for (auto weight : weights_) sum += weight;
+    for (auto& weight : weights_) weight /= sum;
+  }
+  int servers() const { return weights_.size(); }
+  // The part of each server; together 1.
+  const std::vector<double>& weights() const { return weights_; }
   // Where the part of each server begins, and the end.
   const std::vector<int64_t>& of(int64_t units) const {
     auto [found, is_new] = known_.try_emplace(units);
@@ -71,19 +78,17 @@ class Division {
   }
 
  private:
-  std::vector<double> rates_;
+  std::vector<double> weights_;
   mutable std::map<int64_t, std::vector<int64_t>> known_;
 
   std::vector<int64_t> divide(int64_t units) const {
-    double sum = 0;
-    for (auto rate : rates_) sum += rate;
     std::vector<int64_t> parts;
     int64_t left = units;
-    for (auto rate : rates_) {
-      parts.push_back(std::max<int64_t>(1, std::floor(units * (rate / sum))));
+    for (auto weight : weights_) {
+      parts.push_back(std::max<int64_t>(1, std::floor(units * weight)));
       left -= parts.back();
     }
-    auto time = [&](size_t i, int64_t more) { return (parts[i] + more) / rates_[i]; };
+    auto time = [&](size_t i, int64_t more) { return (parts[i] + more) / weights_[i]; };
     for (; left > 0; left--) {
       size_t best = 0;
       for (size_t i = 1; i < parts.size(); i++) if (time(i, 1) < time(best, 1)) best = i;

@@ -152,19 +152,4 @@ void Executor::allocate_or_resize(bool grows, uint64_t id, uint64_t bytes) {
   }
 }
 
-std::vector<std::pair<uint64_t, Tensor>> Executor::storages() const {
-  std::vector<std::pair<uint64_t, Tensor>> all;
-  for (auto& [id, held] : storages_) {
-    auto key = c10::computeDispatchKey(at::kByte, c10::kStrided, device_);
-    all.emplace_back(id, make_tensor(held.storage, c10::DispatchKeySet(key), at::kByte, {int64_t(held.bytes)}, {1}, 0));
-  }
-  return all;
-}
-
-void Executor::load(uint64_t id, const Tensor& bytes) {
-  auto to = allocate(bytes.nbytes());
-  to.copy_(bytes);
-  keep(id, to.storage());
-}
-
 }  // namespace tessera

@@ -285,12 +285,20 @@ void Group::run(const Decision& decision, const Executor::Template& of, const Si
   }
 }
 
+// Under watch each operation begins when all servers have done those before it: so the one that was announced last is the one by which a
+// server has ended.
+void Group::announce() {
+  if (own_.watched_) meet();
+  own_.announce();
+}
+
 void Group::operate(const Executor::Template& of, Executor::Issued issued) {
   if (failed || !lost.empty()) return;
   std::vector<uint64_t> ids(issued.slots), names(issued.results);
   for (auto& id : ids) id = issued.storages.get<uint64_t>();
   for (auto& name : names) name = issued.names.get<uint64_t>();
   try {
+    announce();
     auto& seen = signature(of);
     Decision decision;
     with_room([&] {
@@ -320,6 +328,7 @@ Bytes Group::operate_now(const Executor::Template& of, Executor::Issued issued) 
   std::vector<uint64_t> ids(issued.slots);
   for (Reader names = issued.storages; auto& id : ids) id = names.get<uint64_t>();
   try {
+    announce();
     auto& seen = signature(of);
     TORCH_CHECK(ids.size() == seen.slots.size(), "it does not match its template");
     if (seen.random) random_at(1);

@@ -6,13 +6,15 @@ namespace tessera {
 
 constexpr double kElement = 4;  // FLOP that take as long as an element of an operator that does little with each
 
+constexpr const char* kSplits[] = {"one", "layers", "batch", "refused"};
+
 Split split_of(const std::string& name) {
-  if (name == "one") return Split::kOne;
-  if (name == "layers") return Split::kLayers;
-  if (name == "batch") return Split::kBatch;
-  TORCH_CHECK(name == "refused", "there is no split ", name);
-  return Split::kRefused;
+  auto found = std::find(std::begin(kSplits), std::end(kSplits), name);
+  TORCH_CHECK(found != std::end(kSplits), "there is no split ", name);
+  return static_cast<Split>(found - std::begin(kSplits));
 }
+
+std::string name_of(Split split) { return kSplits[static_cast<size_t>(split)]; }
 
 void Watch::note(uint64_t id, Placed next) {
   auto& before = book[id];
@@ -37,6 +39,11 @@ void Watch::clear() {
   work = {};
   fits_ = true;
   peak_ = 0;
+}
+
+void Watch::divide_anew() {
+  book.clear();
+  std::fill(used_.begin(), used_.end(), 0);
 }
 
 static double elements(const Layout& of) {
@@ -117,7 +124,8 @@ void Group::watch(const Executor::Template& of, const Signature& seen, const std
 
 // Asks at the first server now and then whether another plan is better, and has all change over together.
 void Group::reconsider() {
-  if (++watched_ < next_look_) return;
+  if (++watched_ < next_look_) return rebalance();
+  weigh();
   // What no operation has touched yet, such as the later layers of a model, is on every server all the same.
   for (auto& [id, placed] : placed_) {
     if (watch_.book.count(id)) continue;

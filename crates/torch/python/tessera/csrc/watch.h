@@ -22,6 +22,8 @@ class Watch {
   void note(uint64_t id, Placed next);
   void forget(uint64_t id);
   void clear();
+  // Rows are divided otherwise from now on: what is known of where storages would be is begun anew.
+  void divide_anew();
   bool fits() const { return fits_; }  // each server's part in its memory, all along
   void give_up() { fits_ = false; }
   uint64_t peak() const { return peak_; }

@@ -42,6 +42,13 @@ enum Command : uint8_t {
   // Alone in a frame from the first server of a card to the others, never from a program:
   kGone = 22,  // the program's connection has ended
   kOver = 23,  // the first server ends, and nothing is wrong
+  // The same, for snapshots (snapshots.cpp); all that come here are later than these.
+  kQuiesce = 27,   // what the card holds is read next, a piece at a time
+  kFetch = 28,     // a piece of a storage goes to the first server
+  kHold = 29,      // a storage of a snapshot, and where it is from now on
+  kStore = 30,     // a piece of it comes from the first server
+  kRestored = 31,  // all of it is there, and where the stream stood
+  kAnswer = 32,    // the program's question, which the first server has seen to alone, is answered now
 };
 
 // How a reply begins; everything but kFine is followed by the operation's number, its graph and its
