@@ -1,11 +1,12 @@
 //! Jobs of the ledger as the API shows them, with what they hold and where that is.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tessera_ledger::wire::{WireEnum, slice_to_wire, spec_to_wire};
 use tessera_ledger::{
-    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobState, LogTime, Move, NodeId, PlannedWorker, Reason,
-    Rejection, Slice, State, Worker, WorkerExit, WorkerState,
+    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobSpec, JobState, LogTime, Move, NodeId, PlannedWorker,
+    Rank, Reason, Rejection, Slice, State, Worker, WorkerExit, WorkerState,
 };
 
 use crate::queue_view::told;
@@ -126,7 +127,7 @@ pub fn allocation(state: &State, allocation: &Allocation) -> v1::Allocation {
         job_id: allocation.job.0,
         attempt: allocation.attempt,
         phase: allocation.phase.to_wire(),
-        workers: allocation.workers.iter().map(|worker| self::worker(state, worker)).collect(),
+        workers: workers(state, allocation),
         master_address: master.map(|node| node.description.worker_host.clone()).unwrap_or_default(),
         master_port: u32::from(allocation.master_port),
         granted_at: Some(timestamp(allocation.granted_at)),
@@ -134,7 +135,15 @@ pub fn allocation(state: &State, allocation: &Allocation) -> v1::Allocation {
     }
 }
 
-fn worker(state: &State, worker: &Worker) -> v1::Worker {
+fn workers(state: &State, allocation: &Allocation) -> Vec<v1::Worker> {
+    let job = state.job(allocation.job);
+    let programs = job.into_iter().flat_map(|job| allocation.programs(&job.spec.virtual_card));
+    let with_programs: BTreeSet<Rank> = programs.map(|worker| worker.rank).collect();
+    let workers = allocation.workers.iter();
+    workers.map(|worker| self::worker(state, worker, !with_programs.contains(&worker.rank))).collect()
+}
+
+fn worker(state: &State, worker: &Worker, only_serves: bool) -> v1::Worker {
     v1::Worker {
         rank: worker.rank.0,
         member: worker.virtual_card,
@@ -143,13 +152,14 @@ fn worker(state: &State, worker: &Worker) -> v1::Worker {
         state: worker.state.to_wire(),
         slices: worker.slices.iter().map(|slice| self::slice(state, slice)).collect(),
         exit: worker.exit.as_ref().map(exit),
+        only_serves,
     }
 }
 
-/// Workers that a plan would grant, as if they were granted.
+/// Workers that a plan would grant to a job with such a spec, as if they were granted.
 #[must_use]
-pub fn planned_workers(state: &State, workers: &[PlannedWorker]) -> Vec<v1::Worker> {
-    let planned = |(rank, worker): (u32, &PlannedWorker)| v1::Worker {
+pub fn planned_workers(state: &State, spec: &JobSpec, workers: &[PlannedWorker]) -> Vec<v1::Worker> {
+    let planned = |((rank, worker), runs): ((u32, &PlannedWorker), bool)| v1::Worker {
         rank,
         member: worker.virtual_card,
         node_id: worker.node.0,
@@ -157,8 +167,9 @@ pub fn planned_workers(state: &State, workers: &[PlannedWorker]) -> Vec<v1::Work
         state: WorkerState::Held.to_wire(),
         slices: worker.slices.iter().map(|slice| self::slice(state, slice)).collect(),
         exit: None,
+        only_serves: !runs,
     };
-    (0..).zip(workers).map(planned).collect()
+    (0..).zip(workers).zip(spec.programs_among(workers)).map(planned).collect()
 }
 
 /// A slice with its card and its block numbers (P6). The numbers are zero when the card is gone.

@@ -198,7 +198,8 @@ fn workers_are_told_of_the_whole_virtual_card() {
         slices: vec![slice(node, 0, 0, blocks)],
     };
     let workers = vec![worker(0, 3), worker(1, 9)];
-    let planned = job_view::planned_workers(&pool.state, &workers);
+    let spec = &pool.state.job(job).expect("it is in the ledger").spec;
+    let planned = job_view::planned_workers(&pool.state, spec, &workers);
     assert_eq!(planned.iter().map(|worker| worker.node_name.as_str()).collect::<Vec<_>>(), ["n0", "n1"]);
     pool.accept(PlanPart::Grant { job, workers, victims: vec![] });
     let allocation = pool.allocation_of(job);

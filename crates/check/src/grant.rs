@@ -43,7 +43,11 @@ pub(crate) fn check_move(world: &mut World<'_>, id: JobId, workers: &[PlannedWor
     };
     let mut problems = Vec::new();
     let source = job.allocation.and_then(|id| state.allocation(id));
-    if source.is_none_or(|source| source.workers.len() != workers.len()) {
+    // Those that only serve a program may be more or fewer elsewhere.
+    let kept =
+        |cards: Vec<u32>| if host::has_servers(&job.spec) { BTreeSet::from_iter(cards).len() } else { cards.len() };
+    let was = source.map(|source| kept(source.workers.iter().map(|worker| worker.virtual_card).collect()));
+    if was != Some(kept(workers.iter().map(|worker| worker.virtual_card).collect())) {
         problems.push(Problem::GangBroken(id));
     }
     check_gang(world, job, workers, &mut problems);
@@ -83,7 +87,9 @@ fn check_virtual_card(
     let precision = request.precision.unwrap_or(state.config().reference_precision);
     let (mut compute, mut memory) = (MilliTflops::ZERO, Mebibytes::ZERO);
     let (mut nodes, mut cards, mut kinds) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
-    for worker in workers {
+    for (place, worker) in workers.iter().enumerate() {
+        // A program may be beside its card, in front of those who serve it.
+        let is_beside = place == 0 && workers.len() > 1 && host::has_servers(&job.spec);
         let node = state.node(worker.node);
         let labelled = node.is_some_and(|node| {
             job.spec.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
@@ -91,7 +97,7 @@ fn check_virtual_card(
         if !labelled || !node.is_some_and(|node| node.grantable()) {
             problems.push(Problem::NodeNotAccepted { job: job.id, node: worker.node });
         }
-        if !nodes.insert(worker.node) || worker.slices.is_empty() {
+        if !nodes.insert(worker.node) || worker.slices.is_empty() && !is_beside {
             problems.push(Problem::GangBroken(job.id));
         }
         for slice in &worker.slices {

@@ -9,6 +9,7 @@ use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, Pla
 
 use crate::Problem;
 use crate::grant::{amount, held_by};
+use crate::host;
 use crate::world::World;
 
 pub(crate) fn check(
@@ -20,6 +21,7 @@ pub(crate) fn check(
 ) {
     let state = world.state;
     let granted: BTreeSet<CardId> = workers.iter().flat_map(|worker| &worker.slices).map(|slice| slice.card).collect();
+    let hosts = host::asked_by(&job.spec, workers);
     let asked = amount(world, workers.iter().flat_map(|worker| worker.slices.iter().copied()));
     let mine = without_victims(world, job, victims);
     for id in victims {
@@ -45,9 +47,8 @@ pub(crate) fn check(
         }
         let workers_held = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
         let held = || workers_held.clone().filter(|worker| worker.state != WorkerState::Stopped);
-        let on_hosts = !job.spec.host.is_zero()
-            && !victim.spec.host.is_zero()
-            && held().any(|held| workers.iter().any(|worker| worker.node == held.node));
+        let on_hosts = allocation
+            .is_some_and(|allocation| host::held_by(&victim.spec, allocation).any(|node| hosts.contains(&node)));
         if !on_hosts && !held().flat_map(|worker| &worker.slices).any(|slice| granted.contains(&slice.card)) {
             problems.push(Problem::PreemptedInVain { victim: *id, beneficiary: job.id });
         }

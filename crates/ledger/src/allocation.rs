@@ -6,7 +6,6 @@ use crate::card::Isolation;
 use crate::checkpoint::CheckpointKey;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank};
 use crate::units::{BlockCount, BlockIndex, Epoch, LogTime, Mebibytes};
-use crate::virtual_card::VirtualCardRequest;
 
 /// What an allocation holds on one card: an extent, memory and an isolation class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,14 +22,15 @@ pub struct Slice {
     pub isolation: Isolation,
 }
 
-/// A worker as a plan names it: a process group on one node. A virtual card that spans nodes has one on each of them.
+/// A worker as a plan names it: a process group on one node. A virtual card that spans nodes has one on each of them,
+/// and its program may have one of its own on another node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlannedWorker {
     /// Which virtual card of the gang it backs, from 0.
     pub virtual_card: u32,
     /// Where it runs.
     pub node: NodeId,
-    /// Its slices, all on that node; at least one.
+    /// Its slices, all on that node; none: it runs the program of its virtual card, and nothing else.
     pub slices: Vec<Slice>,
 }
 
@@ -123,7 +123,7 @@ pub struct Worker {
     pub virtual_card: u32,
     /// Where it runs.
     pub node: NodeId,
-    /// Its slices, all on that node.
+    /// Its slices, all on that node; none: it runs the program of its virtual card, and nothing else.
     pub slices: Vec<Slice>,
     /// Where it stands.
     pub state: WorkerState,
@@ -132,6 +132,9 @@ pub struct Worker {
     /// Port on its node where the slice servers of its virtual card meet; 0: they meet elsewhere, or have no need to.
     /// Unique, as [`Allocation::master_port`] is.
     pub card_port: u16,
+    /// Port on its node where its first slice server is reached by the program of its virtual card, which is on a node
+    /// without slices of that; 0: it is not. Unique, too.
+    pub program_port: u16,
 }
 
 /// Whether an allocation is in force.
@@ -191,40 +194,13 @@ impl Allocation {
         self.workers.get(usize::try_from(rank.0).ok()?)
     }
 
-    /// The workers that run a program of a job with such virtual cards, in the order of the programs' ranks: each of
-    /// them, or the first of each card where the others only serve slices.
-    pub fn programs<'a>(&'a self, card: &VirtualCardRequest) -> impl Iterator<Item = &'a Worker> + use<'a> {
-        let serves = card.serves_across_nodes();
-        let mut before = None;
-        self.workers
-            .iter()
-            .filter(move |worker| before.replace(worker.virtual_card) != Some(worker.virtual_card) || !serves)
-    }
-
-    /// The rank among the programs of the job of the one that a worker runs; `None`: it only serves slices.
-    #[must_use]
-    pub fn program(&self, card: &VirtualCardRequest, rank: Rank) -> Option<Rank> {
-        if !card.serves_across_nodes() {
-            return self.worker(rank).map(|worker| worker.rank);
-        }
-        let program = (0..).map(Rank).zip(self.programs(card)).find(|(_, worker)| worker.rank == rank);
-        program.map(|(program, _)| program)
-    }
-
-    /// The worker that runs the program of this rank.
-    #[must_use]
-    pub fn worker_of(&self, card: &VirtualCardRequest, program: Rank) -> Option<&Worker> {
-        match card.serves_across_nodes() {
-            true => self.programs(card).nth(usize::try_from(program.0).ok()?),
-            false => self.worker(program),
-        }
-    }
-
-    /// Where its programs meet, and the slice servers of each of its virtual cards that lies on several nodes.
+    /// Where its programs meet, the slice servers of each of its virtual cards that lies on several nodes, and such a
+    /// server and its program.
     pub fn meetings(&self) -> impl Iterator<Item = (NodeId, u16)> {
         let programs = self.workers.first().map(|first| (first.node, self.master_port));
-        let cards = self.workers.iter().filter(|worker| worker.card_port > 0);
-        programs.into_iter().chain(cards.map(|worker| (worker.node, worker.card_port)))
+        let of_cards = |worker: &Worker| [(worker.node, worker.card_port), (worker.node, worker.program_port)];
+        let cards = self.workers.iter().flat_map(of_cards).filter(|(_, port)| *port > 0);
+        programs.into_iter().chain(cards)
     }
 
     /// Whether no worker holds anything any more.

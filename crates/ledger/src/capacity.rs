@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::card::{Card, CardKind, Isolation, Precision};
 use crate::host::{HostCapacity, HostRequest};
+use crate::node::NodeState;
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
+use crate::state::State;
 use crate::units::{Mebibytes, MilliTflops, Percent};
 use crate::virtual_card::{Span, VirtualCardRequest};
 
@@ -164,7 +166,8 @@ impl Capacity {
         self.admit_to_hosts(spec, precision)
     }
 
-    /// Refuses a job of whose hosts none is large enough for one worker, of those that have a card for it.
+    /// Refuses a job of whose hosts none is large enough for one worker, of those that have a card for it. A program
+    /// that need not be with its card is not looked at: [`State::admit`] knows hosts without cards.
     fn admit_to_hosts(&self, spec: &JobSpec, precision: Precision) -> Result<(), Rejection> {
         let request = &spec.virtual_card;
         let least = if request.span == Span::Card { request.compute } else { MilliTflops(1) };
@@ -176,15 +179,34 @@ impl Capacity {
                 .flat_map(|(_, stock)| stock.hosts.keys())
         };
         let is_enough = |host: &Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));
-        if spec.host.is_zero() || hosts().any(is_enough) {
+        if spec.host.is_zero() || request.serves_across_nodes() || hosts().any(is_enough) {
             return Ok(());
         }
-        let most = hosts().flatten().fold(HostRequest::ZERO, |most, host| HostRequest {
-            cpu: most.cpu.max(host.cpu),
-            memory: most.memory.max(host.memory),
-        });
-        Err(Rejection::ExceedsHost { demand: spec.host, most })
+        Err(exceeds_host(spec, hosts().copied().flatten()))
     }
+}
+
+impl State {
+    /// Refuses a job that the whole pool could not run even if it were empty: the cards of the pool, or the hosts for
+    /// its programs.
+    ///
+    /// # Errors
+    /// Those of [`Capacity::admit`].
+    pub fn admit(&self, spec: &JobSpec) -> Result<(), Rejection> {
+        self.capacity().admit(spec, self.config().reference_precision)?;
+        let hosts = || self.nodes().filter(|node| node.state != NodeState::Forgotten).map(|node| node.description.host);
+        let is_enough = |host: Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));
+        let anywhere = spec.virtual_card.serves_across_nodes() && !spec.host.is_zero();
+        if anywhere && !hosts().any(is_enough) { Err(exceeds_host(spec, hosts().flatten())) } else { Ok(()) }
+    }
+}
+
+fn exceeds_host(spec: &JobSpec, hosts: impl Iterator<Item = HostCapacity>) -> Rejection {
+    let most = hosts.fold(HostRequest::ZERO, |most, host| HostRequest {
+        cpu: most.cpu.max(host.cpu),
+        memory: most.memory.max(host.memory),
+    });
+    Rejection::ExceedsHost { demand: spec.host, most }
 }
 
 /// The most virtual cards that an empty card of such a rate and memory holds.

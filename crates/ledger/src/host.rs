@@ -2,7 +2,7 @@
 
 use crate::units::{Mebibytes, MilliCpus};
 
-/// What one worker needs of its host, or what several need together.
+/// What one worker with a program needs of its host, or what several need together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostRequest {
     /// Processor time.

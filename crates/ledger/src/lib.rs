@@ -47,6 +47,7 @@ pub mod level;
 pub mod node;
 mod past_use;
 mod ports;
+mod program;
 pub mod queue;
 pub mod reason;
 pub mod rejection;

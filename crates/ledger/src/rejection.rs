@@ -189,11 +189,11 @@ pub enum Rejection {
     StaleAllocation(AllocationId),
     /// What each worker needs of its host is above what any host has.
     #[error(
-        "each worker asks for {} and {} of its host, and no node with a card that it accepts has both; the most that any has is {} and {}; ask for less or add nodes",
+        "each worker with a program asks for {} and {} of its host, and no node that could have one has both; the most that any has is {} and {}; ask for less or add nodes",
         demand.cpu, demand.memory, most.cpu, most.memory
     )]
     ExceedsHost {
-        /// What each worker asks for.
+        /// What each worker with a program asks for.
         demand: HostRequest,
         /// The most processor time and the most memory of any such host, not always of the same.
         most: HostRequest,

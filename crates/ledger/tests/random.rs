@@ -9,11 +9,11 @@ use std::sync::Arc;
 use pool::{Pool, card, exited, node, numbered, saved, spec, stopped};
 use proptest::prelude::*;
 use tessera_ledger::{
-    AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, CheckpointKey, Command,
-    Eligibility, EntryPosition, Epoch, HostCapacity, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobState,
-    LeaseTimings, LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, NodeState, Observation,
-    OnDisconnect, Outcome, Owner, Percent, Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings, Rank, Request,
-    RequestId, RequestKey, Revision, Slice, Span, State, StopCause, WindowOf, WorkerReport,
+    Access, AllocationPhase, BlockCount, BlockIndex, BlockState, CardHealth, CardId, CardKind, CheckpointKey, Command,
+    DEVICE_LABEL, Eligibility, EntryPosition, Epoch, HostCapacity, HostRequest, IdlePolicy, IdleStep, Isolation, JobId,
+    JobState, LeaseTimings, LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, NodeState,
+    Observation, OnDisconnect, Outcome, Owner, Percent, Plan, PlanPart, PlannedWorker, QueueAmount, QueueSettings,
+    Rank, Request, RequestId, RequestKey, Revision, Slice, Span, State, StopCause, WindowOf, WorkerReport,
 };
 
 /// What to do next; the numbers choose among what there is.
@@ -150,6 +150,10 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
                     memory: request.memory,
                     isolation: request.isolation,
                 };
+                if id.0 % 2 == 0 && request.serves_across_nodes() {
+                    let beside = state.nodes().map(|node| node.id).find(|node| *node != card_id.node)?;
+                    workers.push(PlannedWorker { virtual_card, node: beside, slices: vec![] });
+                }
                 workers.push(PlannedWorker { virtual_card, node: card_id.node, slices: vec![slice] });
                 continue 'virtual_card;
             }
@@ -204,6 +208,12 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 spec.gang_min = Some(1);
             }
             spec.virtual_card.whole_cards = flags & 160 == 160;
+            if span == 2 && flags & 18 == 18 {
+                // Its program may be beside its card.
+                spec.virtual_card.access = Access::Device;
+                spec = spec.with_needs_of_its_access();
+                spec.affinity.together.clear();
+            }
             spec.virtual_card.isolation = if flags & 8 == 8 { Isolation::Soft } else { Isolation::Shared };
             if flags & 64 == 64 {
                 spec.queue = "team".to_owned();
@@ -283,6 +293,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             let mut description = node(&format!("n{number}"));
             description.incarnation = u64::from(incarnation);
             description.host = hosts(incarnation);
+            description.labels.insert(DEVICE_LABEL.0.to_owned(), DEVICE_LABEL.1.to_owned());
             let cards = vec![card(CardKind::Gpu, 7); usize::from(cards)];
             Command::RegisterNode { node: description, cards: numbered(&cards) }
         }

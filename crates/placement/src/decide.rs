@@ -176,7 +176,7 @@ impl Pool {
         self.queues.charge(job.queue(), amount, job.spec.preemptible);
         victims.iter().for_each(|victim| self.queues.take_back(victim.giver()));
         if !victims.is_empty() {
-            preempt::take(&mut self.index, &placement, job.spec.host);
+            preempt::take(&mut self.index, &placement, &job.spec);
         }
         self.index.keep();
         let claims = self.queues.claims_of(victims.iter().map(|victim| victim.giver().queue));

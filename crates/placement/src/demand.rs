@@ -123,6 +123,7 @@ impl Demand {
             compute: _,
             gang: _,
             gang_min: _,
+            program: _,
             mixed: _,
             precision: _,
             isolation: _,

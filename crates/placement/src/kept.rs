@@ -282,6 +282,9 @@ impl Pool {
         if old != still {
             let cards = old.beyond(&self.index, still);
             self.wake_for_cards(&cards, but);
+            if !old.hosts.is_empty() {
+                self.line.shapes.hosts_freed();
+            }
         }
     }
 

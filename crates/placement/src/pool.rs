@@ -190,6 +190,9 @@ impl Pool {
     fn wake(&mut self, state: &State, freed: &[CardId], queues: Changed) {
         self.line.shapes.recompile(&self.index, state.config());
         self.wake_for_cards(freed, None);
+        if self.index.take_hosts_freed() {
+            self.line.shapes.hosts_freed();
+        }
         if queues.more {
             self.line.shapes.queues_freed();
         }

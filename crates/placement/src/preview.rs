@@ -49,7 +49,7 @@ impl Pool {
         if let Err(refusal) = spec.check() {
             return Preview::Refused(refusal);
         }
-        if let Err(refusal) = state.capacity().admit(spec, state.config().reference_precision) {
+        if let Err(refusal) = state.admit(spec) {
             return Preview::Refused(refusal);
         }
         if state.queue(&spec.queue).is_none() {

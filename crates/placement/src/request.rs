@@ -19,8 +19,11 @@ pub(crate) const STOPPING: Duration = Duration::from_secs(30);
 pub(crate) struct Request {
     pub(crate) compute: u64,
     pub(crate) memory: u64,
-    /// Early, because requests that are alike in compute differ in it most often.
+    /// What each worker asks of its host. Early, because requests that are alike in compute differ in it most often.
     pub(crate) host: HostRequest,
+    /// What the program of each virtual card asks of the host where it is, if workers only serve it: they ask for
+    /// nothing then.
+    pub(crate) program: Option<HostRequest>,
     pub(crate) gang: u32,
     pub(crate) gang_min: Option<u32>,
     pub(crate) span: Span,
@@ -52,6 +55,11 @@ fn limit_class(limit: Option<Duration>) -> u32 {
 }
 
 impl Request {
+    /// Whether it asks for anything of hosts.
+    pub(crate) fn asks_of_hosts(&self) -> bool {
+        !self.host.is_zero() || self.program.is_some_and(|program| !program.is_zero())
+    }
+
     /// With how many virtual cards a job may start at least.
     pub(crate) fn gang_min(&self) -> u32 {
         self.gang_min.unwrap_or(self.gang)
@@ -114,10 +122,12 @@ impl Request {
             access: _,
             elastic: _,
         } = virtual_card;
+        let serves = virtual_card.serves_across_nodes();
         Self {
             compute: compute.0,
             memory: memory.0,
-            host: *host,
+            host: if serves { HostRequest::ZERO } else { *host },
+            program: serves.then_some(*host),
             gang: *gang,
             gang_min: *gang_min,
             span: *span,

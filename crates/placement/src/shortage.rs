@@ -3,7 +3,9 @@
 
 use std::fmt::Display;
 
-use tessera_ledger::{Affinity, HostRequest, JobSpec, Mebibytes, MilliCpus, MilliTflops, Rejection, Span, State};
+use tessera_ledger::{
+    Affinity, HostRequest, JobSpec, Mebibytes, MilliCpus, MilliTflops, NodeId, Rejection, Span, State,
+};
 
 use crate::bisect;
 use crate::demand::Demand;
@@ -190,21 +192,33 @@ pub(crate) fn never_together(demand: &Demand) -> Explanation {
 
 /// What hosts lack, where cards would do; `None` when the cards have too little anyway.
 pub(crate) fn host_shortage(index: &mut Index, demand: &Demand) -> Option<Explanation> {
-    if demand.host.is_zero() || !fits(index, &demand.changed(|demand| demand.host = HostRequest::ZERO)) {
+    let without = |demand: &mut Demand| {
+        (demand.host, demand.program) = (HostRequest::ZERO, demand.program.map(|_| HostRequest::ZERO));
+    };
+    if !demand.asks_of_hosts() || !fits(index, &demand.changed(without)) {
         return None;
     }
-    let left = accepted(index, demand).filter_map(|node| node.host).map(|host| host.left);
+    let needed = demand.program.unwrap_or(demand.host);
+    let for_program = |(id, node): &(NodeId, &NodeEntry)| demand.may_have_program(index, *id, node);
+    let nodes: Vec<&NodeEntry> = match demand.program {
+        Some(_) => index.nodes().filter(for_program).map(|(_, node)| node).collect(),
+        None => accepted(index, demand).collect(),
+    };
+    let left = nodes.into_iter().filter_map(|node| node.host).map(|host| host.left);
     let (cpu, memory) =
         left.fold((MilliCpus(0), Mebibytes(0)), |most, left| (left.cpu.max(most.0), left.memory.max(most.1)));
-    let HostRequest { cpu: needed_cpu, memory: needed_memory } = demand.host;
+    let HostRequest { cpu: needed_cpu, memory: needed_memory } = needed;
+    let (who, hosts) = match demand.program {
+        Some(_) => ("the program of each virtual card needs", "of a host, and those that may have one"),
+        None => ("each worker needs", "of its host, and the hosts with a card for it"),
+    };
     let text = format!(
-        "there is room for it on cards, but each worker needs {needed_cpu} and {needed_memory} of its host, and the hosts with a card \
-         for it have at most {cpu} and {memory} left"
+        "there is room for it on cards, but {who} {needed_cpu} and {needed_memory} {hosts} have at most {cpu} and {memory} left"
     );
     let best = HostRequest { cpu, memory };
     let change = "ask for less of the host, or wait until other jobs there end";
     let told = Explanation::new(WaitCode::HostShort, text);
-    Some(with_hosts(told, demand.host, ["best_milli_cpus", "best_host_memory"], best).changed_by(change))
+    Some(with_hosts(told, needed, ["best_milli_cpus", "best_host_memory"], best).changed_by(change))
 }
 
 /// What is needed of a host beside what there is of it.
@@ -215,7 +229,7 @@ fn with_hosts(told: Explanation, needed: HostRequest, names: [&'static str; 2], 
 
 /// That a request is too large for the whole pool, with the numbers of the refusal that it would get now.
 pub(crate) fn refused_for_size(state: &State, spec: &JobSpec) -> Option<Explanation> {
-    let refused = state.capacity().admit(spec, state.config().reference_precision).err()?;
+    let refused = state.admit(spec).err()?;
     let told = |code| Explanation::new(code, refused.to_string());
     let compute = |needed: MilliTflops, name, most: MilliTflops| {
         told(WaitCode::ExceedsPool).with("needed_compute", needed.0).with(name, most.0)

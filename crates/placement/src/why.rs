@@ -56,7 +56,7 @@ wait_codes! {
     OutsideWindow = "OUTSIDE_WINDOW",
     /// The whole pool is too small for it, or what of it takes new work now.
     ExceedsPool = "EXCEEDS_POOL",
-    /// No host with a card for it has what each of its workers asks of it.
+    /// No host that could have a program of it has what that asks of its host.
     ExceedsHost = "EXCEEDS_HOST",
     /// No card of the pool is of a kind, vendor, model, precision and isolation that it accepts.
     NoAcceptableCard = "NO_ACCEPTABLE_CARD",
@@ -70,7 +70,7 @@ wait_codes! {
     ComputeShort = "COMPUTE_SHORT",
     /// Too little memory is free on the cards that it accepts.
     MemoryShort = "MEMORY_SHORT",
-    /// It would fit on cards, but too little processor time or memory is left of their hosts.
+    /// It would fit on cards, but too little processor time or memory is left of the hosts for it.
     HostShort = "HOST_SHORT",
     /// Enough is free in all, but not together in the way that it asks for.
     Fragmented = "FRAGMENTED",

@@ -8,7 +8,7 @@ use std::{
     io::{self, Read, Write},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -32,6 +32,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Attended {
     heard: Mutex<Instant>,
+    came: AtomicBool,
     over: OnceLock<u8>,
     hosts: AtomicU32,
 }
@@ -39,7 +40,12 @@ pub struct Attended {
 impl Default for Attended {
     /// The time until a first word counts from now.
     fn default() -> Self {
-        Self { heard: Mutex::new(Instant::now()), over: OnceLock::new(), hosts: AtomicU32::new(0) }
+        Self {
+            heard: Mutex::new(Instant::now()),
+            came: AtomicBool::new(false),
+            over: OnceLock::new(),
+            hosts: AtomicU32::new(0),
+        }
     }
 }
 
@@ -48,6 +54,12 @@ impl Attended {
     #[must_use]
     pub fn silent_for(&self) -> Duration {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Whether a host has come at all.
+    #[must_use]
+    pub fn has_come(&self) -> bool {
+        self.came.load(Ordering::Acquire)
     }
 
     /// The code with which the program ended, once its host has said so. The first word stands.
@@ -64,6 +76,7 @@ impl Attended {
     pub(crate) fn listen(self: &Arc<Self>, mut socket: Socket) {
         if self.hosts.fetch_add(1, Ordering::AcqRel) < MOST_HOSTS && socket.limit(Some(SILENCE)).is_ok() {
             self.hear();
+            self.came.store(true, Ordering::Release);
             while self.hear_word(&mut socket).is_ok() {}
         }
         self.hosts.fetch_sub(1, Ordering::AcqRel);
@@ -143,13 +156,14 @@ mod tests {
         let credentials = Credentials { token: "0123456789abcdef".into(), epoch: 7 };
         let listener = listener(&credentials);
         let attended = listener.attended();
+        assert!(!attended.has_come());
         let earlier = Credentials { epoch: 6, ..credentials.clone() };
         assert!(matches!(Attendance::begin(listener.address(), &earlier), Err(Error::Refused { .. })));
         let mut host = Attendance::begin(listener.address(), &credentials).expect("the right token");
         let before = Instant::now();
         host.is_here().expect("an answer");
         assert!(attended.silent_for() <= before.elapsed());
-        assert_eq!(attended.over(), None);
+        assert_eq!((attended.has_come(), attended.over()), (true, None));
         host.is_over(3).expect("an answer");
         host.is_over(4).expect("an answer");
         assert_eq!(attended.over(), Some(3), "the first word stands");

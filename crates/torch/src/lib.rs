@@ -232,10 +232,11 @@ impl Listener {
         (self.interrupt)();
     }
 
-    /// Seconds since the host of the program was last heard of, and the code with which it said that its program ended.
+    /// Seconds since the host of the program was last heard of, the code with which it said that its program ended, and
+    /// whether it has come at all.
     #[getter]
-    fn attended(&self) -> (f64, Option<u8>) {
-        (self.attended.silent_for().as_secs_f64(), self.attended.over())
+    fn attended(&self) -> (f64, Option<u8>, bool) {
+        (self.attended.silent_for().as_secs_f64(), self.attended.over(), self.attended.has_come())
     }
 
     /// The program that the slice is kept for: family, number, whether it comes again.

@@ -24,14 +24,15 @@ HELPER = str(ROOT / "crates" / "agent" / "python")
 
 
 class Served(Pool):
-    """One member and two nodes that serve devices."""
+    """One member and two nodes that serve devices; `cpus` says how many processors the hosts of some nodes offer."""
 
-    def __init__(self, folder, settings="", inventory=INVENTORY):
+    def __init__(self, folder, settings="", inventory=INVENTORY, cpus=None):
         super().__init__(os.environ["TESSERA_BIN"], folder)
         self.members = self.members[:1]
         self.environment["TESSERA_SERVER"] = self.members[0]
         (folder / "cards.toml").write_text(inventory)
         self.nodes = re.findall(r'^name = "(.*)"', inventory, re.MULTILINE)
+        self.cpus = cpus or {}
         libraries = os.environ.get("LD_LIBRARY_PATH", "")
         for node in self.nodes:
             self.configure(node, settings, libraries)
@@ -43,6 +44,7 @@ class Served(Pool):
             f'cgroup_root = "tessera/{self.folder.name}-{node}"\n'
             f'[device]\n{settings}python = "{sys.executable}"\nbuild = "{os.environ["TESSERA_BUILD"]}"\n'
             f'[device.environment]\nLD_LIBRARY_PATH = "{libraries}"\n'
+            + (f"[host]\ncpus = {self.cpus[node]}\n" if node in self.cpus else "")
         )
 
     def bring_up(self):
@@ -76,10 +78,10 @@ class Served(Pool):
 
 
 @contextlib.contextmanager
-def served(settings="", inventory=INVENTORY):
+def served(settings="", inventory=INVENTORY, cpus=None):
     """Such a pool, as long as it is needed; `settings` go into the agents' `[device]`."""
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
-        pool = Served(pathlib.Path(folder), settings, inventory)
+        pool = Served(pathlib.Path(folder), settings, inventory, cpus)
         try:
             pool.bring_up()
             yield pool

@@ -12,6 +12,10 @@ import pytest
 from pools import HELPER, free_port, inventory, served, wait
 from test_jobs import SPREAD, TESTS, alone, loss
 
+HOSTS = ["host-0", "host-1"]
+#: What a program asks of its host.
+ASKED = {"cpus": 1, "memory": "2GiB"}
+
 # Slice servers of several nodes meet at ports that each pool gives out from the same number on, and all pools of tests are on this host.
 pytestmark = pytest.mark.alone
 
@@ -26,6 +30,15 @@ def pool():
 def gangs():
     """A pool in which each of two cards needs two nodes, and three hold both."""
     with served(inventory=inventory(4)) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def apart():
+    """A pool of three nodes with cards, whose hosts have no room for a program, and of two hosts without cards that have."""
+    hosts = "".join(f'[[node]]\nname = "{host}"\n' for host in HOSTS)
+    cpus = {f"node-{number}": 0.5 for number in range(3)} | dict.fromkeys(HOSTS, 1)
+    with served('host_lease = "5s"\n', inventory(3) + hosts, cpus) as pool:
         yield pool
 
 
@@ -159,11 +172,11 @@ def test_a_program_that_computes_while_a_part_of_its_card_dies_goes_on_from_its_
     assert loss(printed.splitlines()[-1]) == pytest.approx(loss(alone(4000)), abs=1e-3)
 
 
-def train_gang(pool, steps, held):
-    """Two programs that train together, each on a card that no node holds alone."""
+def train_gang(pool, steps, held, tflops=10, **more):
+    """Two programs that train together, each on a card that no node of eight TFLOPS holds alone."""
     return pool.submit(
-        TESTS / "train_gang.py", "tessera", steps, held, tflops=10, span="pool", gang=2, preemptible=True,
-        checkpoint={"mode": "cooperative", "grace": "50s"},
+        TESTS / "train_gang.py", "tessera", steps, held, tflops=tflops, span="pool", gang=2, preemptible=True,
+        checkpoint={"mode": "cooperative", "grace": "50s"}, **more,
     )  # fmt: skip
 
 
@@ -237,4 +250,92 @@ def test_a_node_of_a_gang_is_drained_and_another_one_dies(gangs, undisturbed, tm
     held.unlink()
     state, said, errors = gangs.ends(job)
     assert state == "completed", (gangs.ask("job", "show", job)["history"], errors)
+    assert ended(said) == pytest.approx(undisturbed, abs=1e-3)
+
+
+def where(pool, job):
+    """The node of each worker of a job, the one of the program first, and how many slices each has."""
+    workers = pool.ask("job", "show", job)["allocation"]["workers"]
+    assert [worker["runs_program"] for worker in workers] == [True] + [False] * (len(workers) - 1)
+    return [(worker["node"], len(worker["slices"])) for worker in workers]
+
+
+def test_a_program_on_a_host_without_cards_is_like_any_other(apart):
+    program = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n" + SPREAD
+    go = apart.folder / "go"
+    job = apart.submit("-c", program, go, tflops=24, memory="1GiB", span="pool", host=ASKED)
+    wait("it to run", lambda: apart.ask("job", "show", job)["state"] == "running", 60)
+    first, *others = where(apart, job)
+    assert first in [(host, 0) for host in HOSTS] and sorted(others) == [("node-0", 1), ("node-1", 1), ("node-2", 1)]
+    wait("its servers", lambda: [len(servers_on(apart, node)) for node in apart.nodes] == [1, 1, 1, 0, 0], 60)
+    go.touch()
+    state, printed, errors = apart.ends(job)
+    assert printed.split()[:2] == ["same", "3"], errors
+    assert state == "failed" and apart.ask("job", "show", job)["exit_code"] == 7
+    wait("its servers to be gone", lambda: not all_servers(apart))
+
+
+def test_a_program_apart_is_told_of_its_only_server_that_dies(apart):
+    program = (
+        "import pathlib, sys, time, torch\na = torch.ones(8, device='tessera')\nprint(a.sum().item(), flush=True)\n"
+        "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+        "try:\n    print((a + 1).sum().item())\nexcept (RuntimeError, ConnectionError) as error:\n    print('told')"
+    )
+    go = apart.folder / "dies"
+    job = apart.submit("-c", program, go, tflops=6, span="pool", host=ASKED)
+    wait("it to compute", lambda: "8.0" in apart.tessera("job", "logs", job).stdout, 120)
+    assert [slices for _, slices in where(apart, job)] == [0, 1]
+    (victim,) = all_servers(apart)
+    os.kill(victim, signal.SIGKILL)
+    wait("it to be gone", lambda: not all_servers(apart))
+    go.touch()
+    state, printed, errors = apart.ends(job)
+    assert (state, printed) == ("completed", "8.0\ntold\n"), errors
+
+
+def test_a_program_apart_is_suspended_and_its_host_drained_and_lost_and_a_part_of_its_card(apart, tmp_path):
+    held = tmp_path / "held"
+    held.touch()
+    job = apart.submit(
+        TESTS / "train.py", "tessera", 60, held, tflops=14, span="pool", preemptible=True, host=ASKED,
+        checkpoint={"mode": "cooperative", "grace": "50s"},
+    )  # fmt: skip
+    printed = lambda: apart.tessera("job", "logs", job).stdout
+    wait("the job to be half done", lambda: "half" in printed(), 120)
+    assert [slices > 0 for _, slices in where(apart, job)] == [False, True, True]
+    apart.tessera("job", "suspend", job)
+    wait("it to be suspended", lambda: apart.ask("job", "show", job)["state"] == "suspended", 60)
+    wait("nothing of it to be left", lambda: not any(processes_on(apart, node) for node in apart.nodes))
+    apart.tessera("job", "resume", job)
+    wait("it to go on", lambda: "attempt 2 begins at 30" in printed(), 120)
+    drained = where(apart, job)[0][0]
+    # In order: what the program has on its card is saved first, and it goes on on the other host.
+    apart.tessera("node", "drain", drained, "--yes")
+    wait("it to go on elsewhere", lambda: "attempt 3 begins at 30" in printed(), 120)
+    host = where(apart, job)[0][0]
+    assert {drained, host} == set(HOSTS)
+    apart.tessera("node", "uncordon", drained)
+    # Without a word: the agent, and the program.
+    loses_power(apart, host)
+    wait("it to go on after the loss of its host", lambda: "attempt 4 begins at 30" in printed(), 120)
+    dead = where(apart, job)[1][0]
+    wait("its part to serve", lambda: servers_on(apart, dead))
+    loses_power(apart, dead)
+    wait("it to go on after the loss of a part", lambda: "attempt 5 begins at 30" in printed(), 120)
+    held.unlink()
+    state, printed, errors = apart.ends(job)
+    assert state == "completed", errors
+    assert loss(printed.splitlines()[-1]) == pytest.approx(loss(alone(60)), abs=1e-4)
+
+
+def test_programs_of_a_gang_train_together_from_hosts_of_their_own(apart, undisturbed, tmp_path):
+    held = tmp_path / "held"
+    held.touch()
+    job = train_gang(apart, 60, held, tflops=8, host=ASKED)
+    wait("it to be half done", lambda: "half" in apart.tessera("job", "logs", job).stdout, 180)
+    programs = [workers[0] for workers in workers_of(apart, job)]
+    assert sorted(program["node"] for program in programs) == HOSTS and not any(program["slices"] for program in programs)
+    held.unlink()
+    state, said, errors = apart.ends(job)
+    assert state == "completed", (apart.ask("job", "show", job)["history"], errors)
     assert ended(said) == pytest.approx(undisturbed, abs=1e-3)

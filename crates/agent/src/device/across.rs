@@ -1,8 +1,9 @@
 //! The part of a virtual card over several nodes that one worker has.
 //!
-//! The worker of the first node runs the program, and the first slice server, which serves it. Those of the other nodes
-//! serve their slices and nothing else: they come to the first server at the port that the ledger gave to their card,
-//! prove the token that the leader derived for it, and end when the card does.
+//! The first worker runs the program, and the first slice server, which serves it. Those of the other nodes serve their
+//! slices and nothing else: they come to the first server at the port that the ledger gave to their card, prove the
+//! token that the leader derived for it, and end when the card does. Where the first worker has no slices, its program
+//! comes to the first server of the others, at another port.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -27,20 +28,16 @@ pub struct Across {
 }
 
 impl Across {
-    /// The part of the worker of this order; `None` where its card lies on one node.
+    /// The part of the worker of this order; `None` where its card lies on one node, or on others alone.
     #[must_use]
     pub fn of(order: &wire::WorkerOrder) -> Option<Self> {
-        if !spreads(order) {
+        let own = order.worker.unwrap_or_default().rank;
+        if !spreads(order) || order.slices.iter().all(|slice| slice.rank != own) {
             return None;
         }
-        let own = order.worker.unwrap_or_default().rank;
         let before = order.slices.iter().filter(|slice| slice.rank < own).count();
         let (host, port) = (&order.card_address, u16::try_from(order.card_port).unwrap_or_default());
-        let everywhere = match host.parse() {
-            Ok(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            Ok(IpAddr::V4(_)) | Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        };
-        let listen = format!("tcp:{}", SocketAddr::new(everywhere, port));
+        let listen = everywhere(host, port);
         let mut others: Vec<String> =
             order.slices.iter().filter(|slice| slice.rank != own).map(|slice| slice.node_name.clone()).collect();
         others.dedup();
@@ -55,19 +52,38 @@ impl Across {
     }
 }
 
+/// A port of this host at all its addresses, of the family by which others reach it.
+fn everywhere(host: &str, port: u16) -> String {
+    let any = match host.parse() {
+        Ok(IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        Ok(IpAddr::V4(_)) | Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    format!("tcp:{}", SocketAddr::new(any, port))
+}
+
+/// Where the first slice server of a card listens for its program, and where that reaches it, when no slice of the card
+/// is with the program.
+#[must_use]
+pub fn between_nodes(order: &wire::WorkerOrder) -> Option<(String, String)> {
+    let (host, port) = (&order.server_address, u16::try_from(order.server_port).unwrap_or_default());
+    (port > 0).then(|| (everywhere(host, port), format!("tcp:{}", of_host(host, port))))
+}
+
 /// Whether the virtual card of a worker has slices of several.
 fn spreads(order: &wire::WorkerOrder) -> bool {
     order.slices.iter().any(|slice| Some(slice.rank) != order.slices.first().map(|first| first.rank))
 }
 
-/// Whether a worker of this order runs its job's program: where one program has a card over several nodes, the workers
-/// but the first serve slices.
+/// Whether a worker of this order runs its job's program.
 #[must_use]
-pub fn runs_program(order: &wire::WorkerOrder) -> bool {
-    let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());
-    let first = order.slices.iter().map(|slice| slice.rank).min();
-    card.is_none_or(|card| card.access() != wire::Access::Device)
-        || first.is_none_or(|first| first == order.worker.unwrap_or_default().rank)
+pub const fn runs_program(order: &wire::WorkerOrder) -> bool {
+    !order.only_serves
+}
+
+/// Whether the first slice server of its virtual card is with a worker of this order.
+#[must_use]
+pub fn has_first_server(order: &wire::WorkerOrder) -> bool {
+    order.slices.iter().map(|slice| slice.rank).min() == Some(order.worker.unwrap_or_default().rank)
 }
 
 #[cfg(test)]
@@ -106,6 +122,7 @@ mod tests {
             slices: vec![slice(0), slice(0), slice(1)],
             card_address: "fd00::7".to_owned(),
             card_port: 20_001,
+            only_serves: rank > 0 && access == wire::Access::Device,
             ..Default::default()
         }
     }
@@ -139,5 +156,27 @@ mod tests {
         assert!(runs_program(&order(1, wire::Access::Worker)), "each of its workers has a program");
         let alone = wire::WorkerOrder { slices: first.slices[..2].to_vec(), ..first };
         assert_eq!(arguments(&alone, 1, listens), format!("{slice} --rank 1 --of 2 --group unix:/w/group"));
+    }
+
+    #[test]
+    fn a_program_beside_its_card_comes_to_the_first_server_at_a_port_of_its_own() {
+        let slice = |rank| wire::PlacedSlice { rank, ..Default::default() };
+        let of_card = |rank| wire::WorkerOrder {
+            slices: vec![slice(1), slice(2)],
+            server_address: "fd00::7".to_owned(),
+            server_port: 20_002,
+            ..order(rank, wire::Access::Device)
+        };
+        let [program, first, second] = [0, 1, 2].map(of_card);
+        let there = ("tcp:[::]:20002".to_owned(), "tcp:[fd00::7]:20002".to_owned());
+        assert_eq!(between_nodes(&program), Some(there.clone()));
+        assert_eq!([&program, &first, &second].map(has_first_server), [false, true, false]);
+        assert_eq!(Across::of(&program), None, "it has no server that others meet");
+        let place = ProgramPlace::OnOtherNode { listen: there.0, lease: Duration::from_secs(60) };
+        let told = arguments(&first, 0, place);
+        let expected =
+            "--rank 0 --of 2 --group tcp:[::]:20001 --patience 120 --listen tcp:[::]:20002 --lease 60 --await-host";
+        assert!(told.ends_with(expected), "{told}");
+        assert!(arguments(&second, 0, ProgramPlace::WithFirst).contains("--rank 1 --of 2"));
     }
 }

@@ -6,7 +6,7 @@
 //! lease, a stop and a kill mean both (law L2), and nothing of a server outlives its worker.
 //!
 //! Where a card lies on several nodes, each has a worker with the servers of its slices, and the first one the program
-//! ([`Across`]).
+//! ([`Across`]). Where no slice of it is on the program's node, that worker has the program alone.
 //!
 //! Where the program is on a host of its own, the server is the worker: it listens for that host, and the process that
 //! started it waits for it alone. Whoever submitted the job is told where it is.
@@ -28,8 +28,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use across::{Across, runs_program};
+pub use across::{Across, between_nodes, has_first_server, runs_program};
 pub use counts::Counts;
+pub(crate) use plan::until_served;
 pub use plan::{Plan, ProgramPlace};
 pub(crate) use reached::Reached;
 pub(crate) use word::Word;

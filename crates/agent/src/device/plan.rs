@@ -32,8 +32,22 @@ pub enum ProgramPlace {
         /// Whether the server saves what its program has on the card.
         saves: bool,
     },
-    /// Beside the first server of the card, with another worker.
+    /// With another worker: the first server of the card serves it, and these servers follow that one.
     WithFirst,
+    /// With a worker of another node, which has no slices.
+    OnOtherNode {
+        /// Where the first server listens for it.
+        listen: String,
+        /// How long it may be silent once it has come.
+        lease: Duration,
+    },
+    /// With this worker, which has no slices.
+    Apart {
+        /// Where the first server of its card is reached.
+        server: String,
+        /// How long that may take to be there.
+        within: Duration,
+    },
 }
 
 /// How the slice servers of a worker are started.
@@ -92,7 +106,13 @@ impl ProgramPlace {
                 words.extend(saves.then(|| "--checkpoints".to_owned()));
                 words
             }
-            Self::WithFirst => Vec::new(),
+            Self::OnOtherNode { listen: at, lease } => {
+                let mut words = listen(at.clone());
+                // A checkpoint may be fetched for it before it comes.
+                words.extend(["--lease".to_owned(), lease.as_secs_f64().to_string(), "--await-host".to_owned()]);
+                words
+            }
+            Self::WithFirst | Self::Apart { .. } => Vec::new(),
         }
     }
 }
@@ -122,6 +142,12 @@ impl Plan {
     #[must_use]
     pub fn across(self, across: Option<Across>) -> Self {
         Self { across, ..self }
+    }
+
+    /// Whether other workers have parts of the card: then all know the same secret.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.across.is_some() || matches!(self.place, ProgramPlace::OnOtherNode { .. } | ProgramPlace::Apart { .. })
     }
 
     /// The command of a worker whose program is `program`: this program, which starts the server first.
@@ -162,7 +188,7 @@ impl Plan {
 
     /// How long the first server of a card waits for those of other nodes, whose disks may have to read PyTorch first.
     fn patience(&self) -> Duration {
-        self.start_within.max(OTHER_NODES)
+        patience(self.start_within)
     }
 
     /// How long the first server of this worker may take until it says that it is ready; `None`: until it ends.
@@ -181,6 +207,15 @@ impl Plan {
     pub fn devices(&self) -> String {
         self.slices.iter().map(|slice| &*slice.device).collect::<Vec<_>>().join(" + ")
     }
+}
+
+/// How long the first server of a card may take to serve on another node, when a server takes so long to start.
+pub(crate) fn until_served(start_within: Duration) -> Duration {
+    start_within + patience(start_within)
+}
+
+fn patience(start_within: Duration) -> Duration {
+    start_within.max(OTHER_NODES)
 }
 
 impl PlannedSlice {

@@ -33,6 +33,8 @@ pub(super) enum Problem {
          said is in the error output of the job"
     )]
     Apart { others: String, address: String },
+    #[error("the first slice server of this program's card did not serve it in time: {0}")]
+    NoCard(String),
     #[error("a part of the card on another node was lost, and with it what the program kept there")]
     PartLost,
     #[error("the worker was stopped by signal {0} before its program began")]

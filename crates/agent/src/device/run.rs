@@ -5,6 +5,8 @@
 //! and it passes each on, once, to the program's own process group, which the program leads as it would without a
 //! device.
 
+mod apart;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -105,11 +107,14 @@ impl Worker {
         let signals =
             SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(io::Error::from)?;
         // The servers of the other nodes have the same.
-        let given = std::env::var(TOKEN).ok().filter(|_| plan.across.is_some());
+        let given = std::env::var(TOKEN).ok().filter(|_| plan.is_shared());
         Ok(Self { token: given.map_or_else(token, Ok)?, plan, signals })
     }
 
     fn run(&mut self, program: &[OsString]) -> Result<ExitStatus, Problem> {
+        if let ProgramPlace::Apart { server, within } = self.plan.place.clone() {
+            return self.run_apart(program, &server, within);
+        }
         // They come to the first one of the card, which listens for the program once all are there.
         let slices = 0..self.plan.slices.len();
         let mut servers = slices.map(|slice| self.start_server(slice)).collect::<Result<Vec<_>, _>>()?;
@@ -117,7 +122,9 @@ impl Worker {
         let awaited = if place == ProgramPlace::WithFirst { "following" } else { "listening " };
         let address = self.said(&mut servers, awaited)?;
         match place {
-            ProgramPlace::WithFirst => self.wait_for_card(&mut servers),
+            ProgramPlace::WithFirst | ProgramPlace::OnOtherNode { .. } | ProgramPlace::Apart { .. } => {
+                self.wait_for_card(&mut servers)
+            }
             ProgramPlace::Here(_) => {
                 let program = self.start_program(program, &address)?;
                 self.wait_for(&program, &mut servers)
@@ -297,8 +304,8 @@ impl Worker {
         Ok(first.ended.is_some_and(|ended| ended.code() == Some(FAULT)))
     }
 
-    /// Waits until the card is over, whose program is with its first server: that server is gone then, and these end.
-    /// To be told to stop means nothing to them: the program may save what is on the card, and ends by itself or is
+    /// Waits until the card is over, whose program is with its first server, or with none: when the program has ended
+    /// the first server ends, and the others when that is gone. To be told to stop means nothing to them: the program may save what is on the card, and ends by itself or is
     /// killed with all of its worker, as these are.
     fn wait_for_card(&mut self, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
         while servers.iter().any(|server| server.ended.is_none()) {

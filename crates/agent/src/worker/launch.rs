@@ -278,7 +278,7 @@ impl Launcher {
             has_device,
             image,
             working_directory: folder_of_program.unwrap_or(work),
-            limits: limits_of(limits, spec.host.map(host_from_wire).unwrap_or_default()),
+            limits: limits_of(limits, spec.host.filter(|_| has_program).map(host_from_wire).unwrap_or_default()),
             cgroup: group_name(&self.cgroup_root, launch.worker),
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),

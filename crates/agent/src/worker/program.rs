@@ -12,7 +12,9 @@ use super::launch::LaunchError;
 use crate::config::SupervisorCommand;
 use crate::device::run::TOKEN;
 use crate::device::served::Served;
-use crate::device::{Across, MOST_SLICES, Plan, ProgramPlace, runs_program};
+use crate::device::{
+    Across, MOST_SLICES, Plan, ProgramPlace, between_nodes, has_first_server, runs_program, until_served,
+};
 
 /// Name of the script in the worker's own folder.
 pub(super) const SCRIPT_FILE: &str = "script";
@@ -59,22 +61,22 @@ pub(super) fn of(
         wire::Access::Worker | wire::Access::Unspecified => {
             return Ok(Program { command: own_command(order, means)?, limits: attach.limits, has_device: false });
         }
-        wire::Access::Device if !runs_program(order) => (ProgramPlace::WithFirst, Vec::new()),
-        wire::Access::Device => (beside(means.work)?, own_command(order, means)?),
+        wire::Access::Device if !runs_program(order) => (of_program(served()?, order), Vec::new()),
+        wire::Access::Device => (of_servers(served()?, order, means)?, own_command(order, means)?),
         wire::Access::Remote => (elsewhere(served()?, order), Vec::new()),
     };
     let served = served()?;
-    if attach.torch.is_empty() {
+    let is_apart = matches!(place, ProgramPlace::Apart { .. });
+    if attach.torch.is_empty() && !is_apart {
         return Err(LaunchError::NoDevice);
     }
     if order.slices.len() > MOST_SLICES {
         return Err(LaunchError::TooManySlices(order.slices.len()));
     }
-    let across = Across::of(order);
-    if across.is_some() {
+    let plan = Plan::new(served, &attach.torch, place, take_loaders(environment)).across(Across::of(order));
+    if plan.is_shared() {
         environment.insert(TOKEN.to_owned(), order.device_token.clone());
     }
-    let plan = Plan::new(served, &attach.torch, place, take_loaders(environment)).across(across);
     let limits = limits_with_server(attach.limits, order);
     Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true })
 }
@@ -85,6 +87,23 @@ fn own_command(order: &wire::WorkerOrder, means: &Means<'_>) -> Result<Vec<Strin
         (false, _) => Ok(spec.command),
         (true, false) => Ok(vec![means.work.join(SCRIPT_FILE).display().to_string()]),
         (true, true) => Err(LaunchError::NothingToRun),
+    }
+}
+
+/// Where the program is whose slices a worker only serves.
+fn of_program(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
+    match between_nodes(order).filter(|_| has_first_server(order)) {
+        Some((listen, _)) => ProgramPlace::OnOtherNode { listen, lease: served.host_lease },
+        None => ProgramPlace::WithFirst,
+    }
+}
+
+/// Where the program of a worker has its card: beside it, or on other nodes.
+fn of_servers(served: &Served, order: &wire::WorkerOrder, means: &Means<'_>) -> Result<ProgramPlace, LaunchError> {
+    let own = order.worker.unwrap_or_default().rank;
+    match between_nodes(order).filter(|_| order.slices.iter().all(|slice| slice.rank != own)) {
+        Some((_, server)) => Ok(ProgramPlace::Apart { server, within: until_served(served.start_within) }),
+        None => beside(means.work),
     }
 }
 
@@ -110,7 +129,8 @@ fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
 /// program and server have some room of their own beside what the program keeps on the card.
 fn limits_with_server(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
     let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
-    let room = if asked { Mebibytes::ZERO } else { ROOM_OF_SERVER };
+    // What is asked for is asked for the program.
+    let room = if asked && runs_program(order) { Mebibytes::ZERO } else { ROOM_OF_SERVER };
     HostLimits { memory: slices.memory.map(|memory| memory.saturating_add(room)), ..slices }
 }
 

@@ -149,6 +149,8 @@ pub struct WorkerView {
     pub node: String,
     /// Where it stands.
     pub state: String,
+    /// Whether it runs a program of the job; else it only serves slices to one.
+    pub runs_program: bool,
     /// Its slices.
     pub slices: Vec<SliceView>,
     /// How it ended.
@@ -283,6 +285,7 @@ impl From<v1::Worker> for WorkerView {
             member: worker.member,
             node: worker.node_name,
             state: words::worker_state(worker.state),
+            runs_program: !worker.only_serves,
             slices: worker.slices.into_iter().map(Into::into).collect(),
             exit: worker.exit.map(|exit| ExitView {
                 cause: words::stop_cause(exit.cause),

@@ -3,7 +3,7 @@
 use tessera_api::v1::Access;
 
 use super::checkpoint::CheckpointView;
-use super::job::{AllocationView, AttemptView, JobView, SliceView, exit_text, tflops};
+use super::job::{AllocationView, AttemptView, JobView, SliceView, WorkerView, exit_text, tflops};
 use super::time::Clock;
 use super::wishes::affinity_text;
 use super::{HostView, UseView, words};
@@ -105,9 +105,16 @@ impl JobView {
     }
 }
 
+/// What a worker has.
+fn held(worker: &WorkerView, some_only_serve: bool) -> String {
+    let program = (some_only_serve && worker.runs_program).then(|| "program".to_owned());
+    program.into_iter().chain(worker.slices.iter().map(SliceView::short)).collect::<Vec<_>>().join(" + ")
+}
+
 fn holds(allocation: &AllocationView, out: &mut Page) {
     out.title(format!("allocation {} (epoch {}, {})", allocation.id, allocation.epoch, allocation.phase));
     out.line("rank 0 at", &allocation.master);
+    let some_only_serve = allocation.workers.iter().any(|worker| !worker.runs_program);
     out.table(
         &["RANK", "CARD", "NODE", "STATE", "SLICES"],
         allocation.workers.iter().map(|worker| {
@@ -116,7 +123,7 @@ fn holds(allocation: &AllocationView, out: &mut Page) {
                 worker.member.to_string(),
                 worker.node.clone(),
                 worker.state.clone(),
-                worker.slices.iter().map(SliceView::short).collect::<Vec<_>>().join(" + "),
+                held(worker, some_only_serve),
             ]
         }),
     );

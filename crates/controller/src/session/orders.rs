@@ -193,7 +193,7 @@ fn describe(order: &mut v1::WorkerOrder, state: &State, allocation: &Allocation,
 }
 
 /// Says where the program of a worker's virtual card stands among the others, when some workers only serve slices, and
-/// where the slice servers of that card find one another.
+/// where the slice servers of that card find one another, and a program that is with none of them the first of them.
 fn describe_program(order: &mut v1::WorkerOrder, state: &State, job: &Job, allocation: &Allocation, worker: &Worker) {
     let card = &job.spec.virtual_card;
     if !card.serves_across_nodes() {
@@ -207,10 +207,15 @@ fn describe_program(order: &mut v1::WorkerOrder, state: &State, job: &Job, alloc
         local_rank: count(here().take_while(|other| other.rank < worker.rank).count()),
         local_world_size: count(here().count()),
     });
-    let meets = |other: &&Worker| other.virtual_card == worker.virtual_card && other.card_port > 0;
-    if let Some(first) = allocation.workers.iter().find(meets) {
+    order.only_serves = allocation.program(card, worker.rank).is_none();
+    let mut of_card = allocation.workers.iter().filter(|other| other.virtual_card == worker.virtual_card);
+    if let Some(first) = of_card.clone().find(|other| other.card_port > 0) {
         order.card_address = worker_host(state, first.node);
         order.card_port = u32::from(first.card_port);
+    }
+    if let Some(first) = of_card.find(|other| other.program_port > 0) {
+        order.server_address = worker_host(state, first.node);
+        order.server_port = u32::from(first.program_port);
     }
     order.device_token = device_token(job, allocation, worker.virtual_card).unwrap_or_default();
 }
@@ -334,10 +339,39 @@ mod tests {
         assert_eq!(told.each_ref().map(standing), [Some((0, 2, 0)), Some((0, 2, 0)), Some((1, 2, 0))]);
         let meets = told.each_ref().map(|order| (order.card_address.as_str(), order.card_port));
         assert_eq!(meets, [("a.workers", 20_007), ("a.workers", 20_007), ("", 0)]);
+        assert_eq!(told.each_ref().map(|order| order.only_serves), [false, true, false]);
+        assert_eq!(told.each_ref().map(|order| order.server_port), [0; 3], "each program is with a server");
         assert_eq!(told[0].device_token, told[1].device_token);
         assert_ne!(told[0].device_token, told[2].device_token);
         let grace = |rank| how_to_stop(&ledger.state, &known, &allocation, Rank(rank)).grace.map(|grace| grace.seconds);
         assert!(grace(0) == grace(2) && grace(0) < grace(1), "who only serves slices has longer");
+    }
+
+    #[test]
+    fn a_program_on_a_host_beside_its_card_is_told_where_that_is() {
+        let mut ledger = Ledger::default();
+        let [host, a, b] = ["host", "a", "b"].map(|name| ledger.node(name, &[10]));
+        let request = VirtualCardRequest { span: Span::Pool, ..job(12).virtual_card };
+        let id = ledger.submit(JobSpec { virtual_card: request, ..job(12) });
+        let plain = ledger.grant(id, &[(host, 0, 1), (a, 2, 3), (b, 0, 9)]);
+        let mut allocation = Allocation::clone(&plain);
+        let mut workers = allocation.workers.to_vec();
+        workers[0].slices.clear();
+        (workers[1].card_port, workers[1].program_port) = (20_007, 20_008);
+        allocation.workers = workers.into();
+        let mut known = Job::clone(ledger.state.job(id).expect("it is in the ledger"));
+        let card = VirtualCardRequest { access: Access::Device, ..known.spec.virtual_card.clone() };
+        known.spec = JobSpec { virtual_card: card, ..JobSpec::clone(&known.spec) }.into();
+        for (rank, serves) in [(0, false), (1, true), (2, true)] {
+            let mut order = v1::WorkerOrder::default();
+            let worker = allocation.worker(Rank(rank)).expect("it has so many");
+            describe_program(&mut order, &ledger.state, &known, &allocation, worker);
+            assert_eq!((order.server_address.as_str(), order.server_port), ("a.workers", 20_008));
+            assert_eq!(
+                (order.card_address.as_str(), order.card_port, order.only_serves),
+                ("a.workers", 20_007, serves)
+            );
+        }
     }
 
     #[test]

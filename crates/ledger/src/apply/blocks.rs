@@ -128,7 +128,7 @@ impl State {
         for slice in &worker.slices {
             self.take_back(owner, slice, promised);
         }
-        let request = self.host_request_of(allocation.job);
+        let request = self.asked_of_host(&allocation, rank);
         self.release_host(worker.node, request, promised);
         self.set_worker(&allocation, rank, WorkerState::Stopped);
         self.with_worker(id, rank, |worker| worker.exit = Some(exit));
@@ -231,7 +231,7 @@ impl State {
         let Some(allocation) = self.allocations.get(&id).cloned() else { return };
         let Some(worker) = allocation.worker(rank) else { return };
         let owner = allocation.owner(rank);
-        let holds_host = !self.host_request_of(allocation.job).is_zero();
+        let holds_host = !self.asked_of_host(&allocation, rank).is_zero();
         for waiting in self.waiting_on(worker, holds_host) {
             self.abandon_waiting(waiting);
         }

@@ -23,8 +23,17 @@ use crate::units::{BlockIndex, Epoch};
 pub(super) struct Meetings {
     /// Where its programs meet, on the node of the first worker.
     programs: u16,
-    /// Where the slice servers of virtual cards meet, by worker; 0: not there. Empty: nowhere.
-    cards: Vec<u16>,
+    /// Those of virtual cards, by worker. Empty: there are none.
+    cards: Vec<CardPorts>,
+}
+
+/// The ports of a virtual card on the node of a worker; 0: it has none there.
+#[derive(Clone, Copy, Default)]
+struct CardPorts {
+    /// Where its slice servers meet.
+    servers: u16,
+    /// Where its program, which is on another node, reaches the first of them.
+    program: u16,
 }
 
 impl State {
@@ -72,11 +81,15 @@ impl State {
         let id = self.next_allocation;
         self.next_allocation = AllocationId(id.0 + 1);
         let epoch = Epoch(self.revision.0);
-        let request = self.host_request_of(job);
+        let backed = planned.iter().map(|worker| worker.virtual_card);
+        let spec = self.jobs.get(&job).map(|job| Arc::clone(&job.spec));
+        let asked: Vec<_> =
+            spec.into_iter().flat_map(|spec| spec.asked_by(backed.clone()).collect::<Vec<_>>()).collect();
         let mut amount = QueueAmount::default();
         let mut workers = Vec::with_capacity(planned.len());
         for (rank, plan) in (0u32..).zip(planned) {
-            let (rank, card_port) = (Rank(rank), ports.cards.get(workers.len()).copied().unwrap_or(0));
+            let CardPorts { servers, program } = ports.cards.get(workers.len()).copied().unwrap_or_default();
+            let (rank, request) = (Rank(rank), asked.get(workers.len()).copied().unwrap_or_default());
             let owner = Owner { allocation: id, epoch, rank };
             self.hold_slices(owner, &plan.slices, phase == AllocationPhase::Waiting);
             self.hold_host(plan.node, request, phase == AllocationPhase::Waiting);
@@ -89,7 +102,8 @@ impl State {
                 slices: plan.slices.clone(),
                 state: WorkerState::Held,
                 exit: None,
-                card_port,
+                card_port: servers,
+                program_port: program,
             });
             self.pending_events.push(Event::Worker {
                 job,
@@ -132,8 +146,8 @@ impl State {
         });
     }
 
-    /// Ports that nobody meets at, for the programs of an allocation and for the slice servers of each of its virtual
-    /// cards that lies on several nodes.
+    /// Ports that nobody meets at, for the programs of an allocation, for the slice servers of each of its virtual
+    /// cards that lies on several nodes, and for such a server and its program where that is on another node.
     pub(super) fn free_ports(&self, job: &Job, planned: &[PlannedWorker]) -> Result<Meetings, Rejection> {
         let mut taken = self.ports.clone();
         let mut free = |node, place| {
@@ -143,13 +157,20 @@ impl State {
         };
         let programs = free(planned[0].node, 0)?;
         let serves = job.spec.virtual_card.serves_across_nodes();
-        let mut cards = Vec::new();
-        for (place, worker) in planned.iter().enumerate().filter(|_| serves) {
-            let of_card =
-                |other: Option<&PlannedWorker>| other.is_some_and(|other| other.virtual_card == worker.virtual_card);
-            let is_first = place.checked_sub(1).is_none_or(|before| !of_card(planned.get(before)));
-            let meets = is_first && of_card(planned.get(place + 1));
-            cards.push(if meets { free(worker.node, place as u64 + 1)? } else { 0 });
+        let mut cards = vec![CardPorts::default(); if serves { planned.len() } else { 0 }];
+        let (mut first, mut turn) = (0, 1);
+        for of_card in planned.chunk_by(|one, next| one.virtual_card == next.virtual_card).filter(|_| serves) {
+            // In front is the program's worker, which may have no server.
+            let apart = usize::from(of_card[0].slices.is_empty());
+            let ports = &mut cards[first + apart];
+            let server = of_card.get(apart).map_or(of_card[0].node, |server| server.node);
+            if of_card.len() > apart + 1 {
+                ports.servers = free(server, turn)?;
+            }
+            if apart > 0 {
+                ports.program = free(server, turn + 1)?;
+            }
+            (first, turn) = (first + of_card.len(), turn + 2);
         }
         Ok(Meetings { programs, cards })
     }

@@ -2,18 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, WorkerState};
+use crate::allocation::{Allocation, AllocationPhase, PlannedWorker};
 use crate::event::Touched;
 use crate::host::{HostRequest, HostUse};
-use crate::ids::{AllocationId, JobId, NodeId};
+use crate::ids::{AllocationId, NodeId, Rank};
 use crate::job::Job;
 use crate::rejection::Rejection;
 use crate::state::{PersistentMap, State};
 
 impl State {
-    /// What each worker of a job asks of its host.
-    pub(super) fn host_request_of(&self, job: JobId) -> HostRequest {
-        self.jobs.get(&job).map_or(HostRequest::ZERO, |job| job.spec.host)
+    /// What a worker of an allocation asks of its host.
+    pub(super) fn asked_of_host(&self, allocation: &Allocation, rank: Rank) -> HostRequest {
+        let Some(job) = self.jobs.get(&allocation.job) else { return HostRequest::ZERO };
+        let mut asking = allocation.asking_of_hosts(&job.spec);
+        asking.find(|(worker, _)| worker.rank == rank).map_or(HostRequest::ZERO, |(_, asked)| asked)
+    }
+
+    /// What the workers of an allocation that are not over hold of their hosts, or were promised.
+    fn held_of_hosts<'a>(&self, allocation: &'a Allocation) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
+        let job = self.jobs.get(&allocation.job);
+        job.into_iter().flat_map(|job| allocation.held_of_hosts(&job.spec)).collect::<Vec<_>>().into_iter()
     }
 
     /// Changes what is held of a host.
@@ -55,17 +63,15 @@ impl State {
 
     /// Turns what the workers of an allocation were promised into what they hold: it comes into force.
     pub(super) fn keep_host_promises(&mut self, allocation: &Allocation) {
-        let request = self.host_request_of(allocation.job);
-        for worker in allocation.workers.iter() {
-            self.release_host(worker.node, request, true);
-            self.hold_host(worker.node, request, false);
+        for (node, request) in self.held_of_hosts(allocation) {
+            self.release_host(node, request, true);
+            self.hold_host(node, request, false);
         }
     }
 
     /// Whether the hosts of an allocation that waits have what it was promised.
     pub(super) fn hosts_have_room(&self, allocation: &Allocation) -> bool {
-        let request = self.host_request_of(allocation.job);
-        asked_of_hosts(request, allocation.workers.iter().map(|worker| worker.node)).into_iter().all(|(node, asked)| {
+        by_host(self.held_of_hosts(allocation)).into_iter().all(|(node, asked)| {
             let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { return true };
             let in_force = HostUse { promised: HostRequest::ZERO, ..self.host_use(node) };
             asked.fits_in(in_force.left_of(capacity))
@@ -90,8 +96,7 @@ impl State {
         workers: &[PlannedWorker],
         given_back: &BTreeSet<AllocationId>,
     ) -> Result<(), Rejection> {
-        let asked = asked_of_hosts(job.spec.host, workers.iter().map(|worker| worker.node));
-        for (node, asked) in asked {
+        for (node, asked) in by_host(job.spec.asked_of_hosts(workers)) {
             let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { continue };
             let held = self.host_use(node);
             let back = self.held_of_host(node, given_back);
@@ -106,28 +111,22 @@ impl State {
     /// What some allocations hold of a host.
     fn held_of_host(&self, node: NodeId, allocations: &BTreeSet<AllocationId>) -> HostRequest {
         let allocations = allocations.iter().filter_map(|id| self.allocations.get(id));
-        allocations.fold(HostRequest::ZERO, |sum, allocation| {
-            let live =
-                |worker: &&crate::allocation::Worker| worker.node == node && worker.state != WorkerState::Stopped;
-            let workers = u32::try_from(allocation.workers.iter().filter(live).count()).unwrap_or(u32::MAX);
-            sum.plus(self.host_request_of(allocation.job).times(workers))
-        })
+        let held = allocations.flat_map(|allocation| self.held_of_hosts(allocation));
+        held.filter(|(of, _)| *of == node).fold(HostRequest::ZERO, |sum, (_, held)| sum.plus(held))
     }
 
     /// Whether an allocation that waits could be held up by what others hold of this node's host.
     pub(super) fn waits_for_host(&self, allocation: &Allocation, node: NodeId) -> bool {
-        allocation.workers.iter().any(|worker| worker.node == node) && !self.host_request_of(allocation.job).is_zero()
+        self.held_of_hosts(allocation).any(|(of, _)| of == node)
     }
 
     /// What is held of every host, computed from the workers.
     pub(super) fn count_host_use(&self) -> PersistentMap<NodeId, HostUse> {
         let mut counted: BTreeMap<NodeId, HostUse> = BTreeMap::new();
         for allocation in self.allocations() {
-            let request = self.host_request_of(allocation.job);
             let promised = allocation.phase == AllocationPhase::Waiting;
-            let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
-            for worker in live.filter(|_| !request.is_zero()) {
-                let host = counted.entry(worker.node).or_default();
+            for (node, request) in self.held_of_hosts(allocation) {
+                let host = counted.entry(node).or_default();
                 let sum = if promised { &mut host.promised } else { &mut host.used };
                 *sum = sum.plus(request);
             }
@@ -136,12 +135,12 @@ impl State {
     }
 }
 
-/// What workers on these nodes ask of each of them together; nothing when a worker asks for nothing.
-fn asked_of_hosts(request: HostRequest, nodes: impl Iterator<Item = NodeId>) -> BTreeMap<NodeId, HostRequest> {
-    let mut asked: BTreeMap<NodeId, HostRequest> = BTreeMap::new();
-    for node in nodes.filter(|_| !request.is_zero()) {
-        let sum = asked.entry(node).or_default();
+/// What is asked of each host together.
+fn by_host(asked: impl Iterator<Item = (NodeId, HostRequest)>) -> BTreeMap<NodeId, HostRequest> {
+    let mut sums: BTreeMap<NodeId, HostRequest> = BTreeMap::new();
+    for (node, request) in asked {
+        let sum = sums.entry(node).or_default();
         *sum = sum.plus(request);
     }
-    asked
+    sums
 }

@@ -131,7 +131,7 @@ impl State {
             }
             return Err(Rejection::UnknownQueue(spec.queue.clone()));
         }
-        self.capacity.admit(spec, self.config.reference_precision)?;
+        self.admit(spec)?;
         let live: u64 =
             JobState::ALL.iter().filter(|state| !state.is_terminal()).map(|state| self.job_count(*state)).sum();
         if live >= self.config.job_limit {

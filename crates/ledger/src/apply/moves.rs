@@ -28,9 +28,9 @@ impl State {
         let Some(source) = source.and_then(|id| self.allocations.get(&id)).cloned() else {
             return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "moved" });
         };
-        let virtual_cards = workers.iter().map(|worker| worker.virtual_card);
-        if !virtual_cards.eq(source.workers.iter().map(|worker| worker.virtual_card)) {
-            let problem = "a move keeps the workers of each virtual card".to_owned();
+        let present = source.programs(&job.spec.virtual_card).map(|worker| worker.virtual_card);
+        if !job.spec.cards_with_programs(workers).eq(present) {
+            let problem = "a move keeps the programs of each virtual card".to_owned();
             return Err(Rejection::GrantMismatch { job: id, problem });
         }
         self.validate_workers(&job, workers, &[])?;

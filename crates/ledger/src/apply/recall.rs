@@ -60,7 +60,7 @@ impl State {
         let refuse = |victim: JobId, problem| Rejection::NotPreemptible { victim, beneficiary: job.id, problem };
         let cards: BTreeSet<CardId> =
             workers.iter().flat_map(|worker| &worker.slices).map(|slice| slice.card).collect();
-        let nodes: BTreeSet<NodeId> = workers.iter().map(|worker| worker.node).collect();
+        let hosts: BTreeSet<NodeId> = job.spec.asked_of_hosts(workers).map(|(node, _)| node).collect();
         let mut seen = BTreeSet::new();
         let mut known = Vec::with_capacity(victims.len());
         for id in victims {
@@ -73,8 +73,7 @@ impl State {
             }
             // What a worker held that is over is nobody's to give.
             let live = || allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
-            let both_use_hosts = !job.spec.host.is_zero() && !victim.spec.host.is_zero();
-            let on_hosts = both_use_hosts && live().any(|worker| nodes.contains(&worker.node));
+            let on_hosts = allocation.held_of_hosts(&victim.spec).any(|(node, _)| hosts.contains(&node));
             if !on_hosts && !live().flat_map(|worker| &worker.slices).any(|slice| cards.contains(&slice.card)) {
                 return Err(refuse(*id, "it holds nothing on the cards and hosts granted"));
             }

@@ -147,12 +147,18 @@ impl State {
         let precision = request.precision.unwrap_or(self.config.reference_precision);
         let (mut compute, mut memory) = (MilliTflops::ZERO, Mebibytes::ZERO);
         let (mut cards, mut nodes, mut kinds) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        for worker in workers {
+        for (place, worker) in workers.iter().enumerate() {
             let node = self.nodes.get(&worker.node).ok_or(Ok(Rejection::UnknownNode(worker.node)))?;
+            // In front of the others, a program may be beside its card.
+            let has_card =
+                !worker.slices.is_empty() || place == 0 && workers.len() > 1 && request.serves_across_nodes();
+            if !node.grantable() {
+                return Err(Ok(Rejection::NodeNotGrantable(worker.node)));
+            }
             if job.spec.node_labels.iter().any(|(key, value)| node.description.labels.get(key) != Some(value)) {
                 return problem("a node does not carry the labels asked for");
             }
-            if worker.slices.is_empty() || !nodes.insert(worker.node) {
+            if !has_card || !nodes.insert(worker.node) {
                 return problem("it needs one worker with slices on each of its nodes");
             }
             for slice in &worker.slices {

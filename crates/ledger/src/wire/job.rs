@@ -223,7 +223,7 @@ pub(super) fn allocation_from_wire(allocation: stored::Allocation) -> Result<All
 }
 
 fn worker_to_wire(worker: &Worker) -> stored::Worker {
-    let Worker { rank: _, virtual_card, node, slices, state, exit, card_port } = worker;
+    let Worker { rank: _, virtual_card, node, slices, state, exit, card_port, program_port } = worker;
     stored::Worker {
         member: *virtual_card,
         node_id: node.0,
@@ -231,6 +231,7 @@ fn worker_to_wire(worker: &Worker) -> stored::Worker {
         state: state.to_wire(),
         exit: exit.as_ref().map(exit_to_wire),
         card_port: u32::from(*card_port),
+        program_port: u32::from(*program_port),
     }
 }
 
@@ -244,6 +245,7 @@ fn worker_from_wire(worker: stored::Worker) -> Result<Worker, FieldError> {
         state: required_enum("state", worker.state)?,
         exit: worker.exit.map(exit_from_wire).transpose().map_err(|error| error.under("exit"))?,
         card_port: port_from_wire("card_port", worker.card_port)?,
+        program_port: port_from_wire("program_port", worker.program_port)?,
     })
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod affinity;
 mod closeness;
+mod program;
 mod racks;
 pub(crate) mod seats;
 pub(crate) mod share;
@@ -262,7 +263,8 @@ impl<'index> Trial<'index> {
         self.placement.slices().map(|slice| slice.card).filter(|card| card.node == node).collect()
     }
 
-    /// Takes the shares of one virtual card from the index and writes its workers down, one per node.
+    /// Takes the shares of one virtual card from the index and writes its workers down, one per node and
+    /// where it takes one, one for its program.
     fn take(&mut self, demand: &Demand, virtual_card: u32, shares: &[Share]) -> Option<()> {
         let mut workers: Vec<PlannedWorker> = Vec::new();
         let mut compute = 0u64;
@@ -280,6 +282,7 @@ impl<'index> Trial<'index> {
             workers[position].slices.extend(slices_of(share, &runs, demand));
         }
         workers.sort_unstable_by_key(|worker| worker.node);
+        program::put_first(self.index, demand, &mut workers)?;
         self.placement.workers.extend(workers);
         // Several slices on one card may lose a fraction of a block each to rounding.
         (compute >= demand.compute).then_some(())

@@ -56,6 +56,8 @@ pub(crate) struct Index {
     changes: Changes,
     /// Nodes that were looked at one by one.
     pub(crate) looked_at: u64,
+    /// Whether hosts have come, or have more room, or take new work again, since that was asked.
+    hosts_freed: bool,
     /// How often the pool has changed so that cards might be found to keep for a job for which there were none.
     pub(crate) prospects: u64,
 }
@@ -84,15 +86,18 @@ impl Index {
         let host = node.and_then(|node| Host::read(state, node));
         let before = std::mem::replace(&mut known.host, host);
         let mut more = before.is_some_and(|before| host.is_none_or(|now| now.has_more_than(before)));
+        self.hosts_freed |= more;
         let (mut freed, was_known) = (Vec::new(), known.node.is_some());
         // Often nothing else of a node has changed than what its host has left.
         if !known.node.as_ref().zip(node).is_some_and(|(known, node)| Arc::ptr_eq(known, node)) {
             let before = std::mem::replace(&mut known.node, node.cloned());
+            let takes_work = [before.as_ref(), node].map(|node| node.is_some_and(|node| node.grantable()));
+            self.hosts_freed |= takes_work[1];
             self.carriers.update(id, before.as_deref(), node.map(|node| &**node));
             let labels = [before.as_ref(), node].map(|node| node.map(|node| &node.description.labels));
             let hosts = [before.as_ref(), node].map(|node| node.and_then(|node| node.description.host));
             let relabelled = labels[0] != labels[1];
-            self.prospects += u64::from(relabelled || hosts[0] != hosts[1]);
+            self.prospects += u64::from(relabelled || hosts[0] != hosts[1] || takes_work[0] != takes_work[1]);
             more |= relabelled;
             let mut cards: Vec<CardId> = state.cards_of(id).map(|(id, _)| id).collect();
             cards.extend(known.cards.iter().map(|card| card.id));
@@ -185,6 +190,11 @@ impl Index {
     /// All nodes in order of registration.
     pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &NodeEntry)> {
         self.nodes.iter().enumerate().map(|(position, node)| (id_at(position), node))
+    }
+
+    /// Whether programs that are not with each worker might find more room on hosts than when this was asked last.
+    pub(crate) fn take_hosts_freed(&mut self) -> bool {
+        std::mem::take(&mut self.hosts_freed)
     }
 
     pub(crate) fn usable_cards(&self, id: NodeId) -> Vec<CardId> {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice,
-    State, WorkerState,
+    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Rank,
+    Slice, State, WorkerState,
 };
 
 use super::Index;
@@ -55,12 +55,14 @@ impl Holdings {
 /// What the workers of an allocation hold on a node.
 fn held_by(state: &State, node: NodeId, allocation: &Allocation) -> Vec<Holding> {
     let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
-    let host = state.job(allocation.job).map_or(HostRequest::ZERO, |job| job.spec.host);
+    let asking = state.job(allocation.job).map(|job| allocation.asking_of_hosts(&job.spec));
+    let hosts: BTreeMap<Rank, HostRequest> =
+        asking.into_iter().flatten().map(|(worker, asked)| (worker.rank, asked)).collect();
     let there = allocation.workers.iter().filter(|worker| worker.node == node && worker.state != WorkerState::Stopped);
     let held = there.map(|worker| Holding {
         hold: Hold { end: if worker.state == WorkerState::Draining { SOON } else { hold.end }, ..hold },
         lost: worker.state == WorkerState::Lost,
-        host,
+        host: hosts.get(&worker.rank).copied().unwrap_or_default(),
         slices: worker.slices.clone(),
     });
     held.collect()
@@ -122,7 +124,7 @@ impl Schedule {
         let (lost, endless_since) = (vec![Held::default(); node.cards.len()], vec![LogTime(0); node.cards.len()]);
         let mut schedule = Self { lost, endless_since, ..Self::default() };
         let held = holdings.map(|of| (of.lost, of.hold, of.host, &of.slices));
-        let planned = planned.iter().map(|of| (false, of.hold, of.spec.host, &of.slices));
+        let planned = planned.iter().map(|of| (false, of.hold, of.host, &of.slices));
         for (lost, hold, host, slices) in held.chain(planned) {
             match lost {
                 true => schedule.lost_host = schedule.lost_host.plus(host),
@@ -166,7 +168,7 @@ impl Index {
     /// Reads when what is held on a node comes back, if that is not known.
     pub(crate) fn read_schedule(&mut self, state: &State, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };
-        if node.schedule.is_none() && !node.cards.is_empty() {
+        if node.schedule.is_none() {
             let mut holdings = std::mem::take(&mut node.holdings);
             let schedule = Schedule::of(node, holdings.read(state, id), self.surroundings.planned(id));
             (node.schedule, node.holdings) = (Some(Arc::new(schedule)), holdings);
@@ -183,8 +185,10 @@ impl Index {
     /// Counts an allocation of the plan being made, until the ledger has answered.
     pub(crate) fn plan(&mut self, spec: &Arc<JobSpec>, workers: &[PlannedWorker], now: LogTime) {
         let hold = Hold { since: now, end: end_of_job(spec, now) };
+        let mut asked = spec.asked_of_hosts(workers).peekable();
         for worker in workers {
-            let planned = Planned { spec: Arc::clone(spec), hold, slices: worker.slices.clone() };
+            let host = asked.next_if(|(node, _)| *node == worker.node).map_or(HostRequest::ZERO, |(_, asked)| asked);
+            let planned = Planned { spec: Arc::clone(spec), hold, host, slices: worker.slices.clone() };
             self.surroundings.planned.entry(worker.node).or_default().push(planned);
             self.forget_schedule(worker.node);
         }

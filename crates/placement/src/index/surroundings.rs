@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{AllocationId, JobSpec, NodeId, Packing, Percent, Slice, State, WorkerState};
+use tessera_ledger::{AllocationId, HostRequest, JobSpec, NodeId, Packing, Percent, Slice, State, WorkerState};
 
 use super::schedule::Hold;
 
@@ -29,6 +29,8 @@ pub(crate) struct Surroundings {
 pub(crate) struct Planned {
     pub(crate) spec: Arc<JobSpec>,
     pub(crate) hold: Hold,
+    /// What it asks of its host.
+    pub(super) host: HostRequest,
     pub(crate) slices: Vec<Slice>,
 }
 

@@ -7,6 +7,7 @@
 //! | the round was cut short, or forbade it | the next round |
 //! | its queue is full | room in queues; somebody who may give way for it |
 //! | too little is free | a card with more room; somebody who may give way for it |
+//! | and its program may be on any host | a host with more room |
 //! | and whoever would give way is protected for now | the end of that as well |
 //! | and its queue would be too full in any case | room in queues as well |
 //! | and its jobs gave way before, so that no loan may grow for them | a guarantee with more room as well |
@@ -31,6 +32,8 @@ pub(super) enum Hope {
     QueueRoom,
     /// A guarantee with more room.
     Growth,
+    /// A host with more room, whatever cards it has.
+    HostRoom,
     /// Somebody more who may give way for the jobs of this line.
     Victims(LineId),
 }
@@ -40,13 +43,14 @@ impl Shape {
     pub(super) fn hopes(&self, block: Block) -> impl Iterator<Item = Hope> + use<> {
         let victims = Some(Hope::Victims(self.line));
         let hopes = match block {
-            Block::Round { .. } => [Some(Hope::Round), None, None, None],
-            Block::Queue => [Some(Hope::QueueRoom), victims, None, None],
+            Block::Round { .. } => [Some(Hope::Round), None, None, None, None],
+            Block::Queue => [Some(Hope::QueueRoom), victims, None, None, None],
             Block::Capacity { retry_at, in_queue, over_maximum, .. } => [
                 (in_queue || over_maximum).then_some(Hope::QueueRoom),
                 victims,
                 retry_at.map(Hope::At),
                 self.one.request.gave_way.then_some(Hope::Growth),
+                self.one.request.program.map(|_| Hope::HostRoom),
             ],
         };
         hopes.into_iter().flatten()
@@ -70,6 +74,11 @@ impl Shapes {
     /// Some queue has more room.
     pub(crate) fn queues_freed(&mut self) {
         self.fulfil(Hope::QueueRoom, Hope::QueueRoom, |_| true);
+    }
+
+    /// Some host has more room than before.
+    pub(crate) fn hosts_freed(&mut self) {
+        self.fulfil(Hope::HostRoom, Hope::HostRoom, |_| true);
     }
 
     /// A grant that could not give way can now: for higher priorities of its queue, and if that has lent anything for

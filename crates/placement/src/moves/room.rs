@@ -178,7 +178,7 @@ impl Pool {
         });
         if moves.is_some() {
             // They have left when the job is placed, so that their cards can be renumbered as before.
-            let leave = |mover: &Mover| vacate(&mut self.index, &mover.allocation, mover.job.spec.host, false);
+            let leave = |mover: &Mover| vacate(&mut self.index, &mover.allocation, &mover.job.spec, false);
             movers.iter().for_each(leave);
         }
         moves
@@ -212,11 +212,12 @@ impl Pool {
         own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)))
     }
 
-    /// Where a mover would go, if the same workers as now do there. What it takes is in the index's journal.
+    /// Where a mover would go, if the same programs as now do there. What it takes is in the index's journal.
     fn target_of(&mut self, mover: &Mover, own: &Demand) -> Option<PlannedMove> {
         let Placement { workers, renumbered } = fit::place(&mut self.index, own).ok()?;
-        let now = mover.allocation.workers.iter().map(|worker| worker.virtual_card);
-        workers.iter().map(|worker| worker.virtual_card).eq(now).then(|| PlannedMove {
+        let spec = &mover.job.spec;
+        let now = mover.allocation.programs(&spec.virtual_card).map(|worker| worker.virtual_card);
+        spec.cards_with_programs(&workers).eq(now).then(|| PlannedMove {
             job: mover.job.id,
             from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
             workers,

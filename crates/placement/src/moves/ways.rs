@@ -172,6 +172,6 @@ fn would_fit(node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
         let given = given_on(card.id, movers.iter().map(|mover| &*mover.allocation));
         (given.blocks.saturating_add(card.free.total().into()), given.memory.saturating_add(card.memory_free))
     };
-    workers_without(node, demand, movers.iter().map(|mover| (&*mover.allocation, mover.job.spec.host))) > 0
+    workers_without(node, demand, movers.iter().map(|mover| (&*mover.allocation, &*mover.job.spec))) > 0
         && missing(node, demand, left) == 0
 }

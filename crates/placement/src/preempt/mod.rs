@@ -17,8 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, CardId, HostRequest, Job, JobId, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount,
-    Span,
+    Allocation, AllocationId, CardId, Job, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount, Span,
 };
 
 use crate::demand::{Applicant, Demand, Offer};
@@ -57,9 +56,9 @@ impl Victim {
         Giver { queue: &self.job.spec.queue, amount: self.amount, preemptible: self.job.is_preemptible() }
     }
 
-    /// What it holds, and what each of its workers holds of its host.
-    fn held(&self) -> (&Allocation, HostRequest) {
-        (&self.allocation, self.job.spec.host)
+    /// What it holds, and for what job.
+    fn held(&self) -> (&Allocation, &JobSpec) {
+        (&self.allocation, &self.job.spec)
     }
 }
 
@@ -127,7 +126,7 @@ pub(crate) fn search(
         found = gang::clear(index, &mut hunt);
     }
     // What a host lacks may be held beside other cards than the one that is granted.
-    let elsewhere = hard || demand.span != Span::Card || demand.gang > 1 || !demand.host.is_zero();
+    let elsewhere = hard || demand.span != Span::Card || demand.gang > 1 || demand.asks_of_hosts();
     if found.is_none() && elsewhere {
         found = steps::one_after_another(index, &mut hunt);
     }
@@ -310,7 +309,7 @@ impl<'a> Hunt<'a> {
 
     /// The victims that give a placement something, if they may give way for it and its queue takes it then.
     fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Start> {
-        let useful = useful_for(&placement, self.job.least.host, victims);
+        let useful = useful_for(&placement, &self.job.spec, victims);
         (!useful.is_empty() && self.may_take(&placement, &useful)).then_some((placement, useful))
     }
 

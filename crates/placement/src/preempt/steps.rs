@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Hunt, Start, Victim, is_useful};
 use crate::demand::Demand;
 use crate::index::Index;
-use crate::victims::{live_slices, live_workers};
+use crate::victims::live_slices;
 
 /// Most victims that are given up in one trial.
 const GIVEN_UP: usize = 16_384;
@@ -44,9 +44,8 @@ fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
 
 /// Whether it holds something of a host that the job could use, though its cards may be of no use.
 fn holds_of_host(index: &Index, demand: &Demand, victim: &Victim) -> bool {
-    !demand.host.is_zero()
-        && !victim.job.spec.host.is_zero()
-        && live_workers(&victim.allocation).any(|worker| demand.accepts_at(index, worker.node))
+    let mut held = victim.allocation.held_of_hosts(&victim.job.spec);
+    demand.asks_of_hosts() && held.any(|(node, _)| demand.accepts_at(index, node))
 }
 
 impl Hunt<'_> {

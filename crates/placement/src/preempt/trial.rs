@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, CardId, HostRequest, NodeId};
+use tessera_ledger::{Allocation, CardId, JobSpec, NodeId};
 
 use super::Victim;
 use crate::demand::Demand;
@@ -12,10 +12,10 @@ use crate::index::Index;
 use crate::index::node::{Host, NodeEntry};
 use crate::index::run::Run;
 use crate::index::schedule::Held;
-use crate::victims::{live_slices, live_workers};
+use crate::victims::live_slices;
 
 /// Gives back in a trial what an allocation holds. Cards cannot be renumbered while it still holds what it gives.
-pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostRequest, still_holds: bool) {
+pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, spec: &JobSpec, still_holds: bool) {
     for slice in live_slices(allocation) {
         index.change(slice.card, |card| {
             card.free.give(Run { start: slice.start, length: slice.length });
@@ -25,20 +25,18 @@ pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, host: HostReque
             card.pinned |= still_holds;
         });
     }
-    live_workers(allocation).for_each(|worker| index.change_host(worker.node, host, Host::more));
+    allocation.held_of_hosts(spec).for_each(|(node, held)| index.change_host(node, held, Host::more));
 }
 
-/// How many workers the host of a node has room for once these are gone, of whom each worker holds so much.
+/// How many workers the host of a node has room for once these are gone, of jobs with such specs.
 pub(crate) fn workers_without<'v>(
     node: &NodeEntry,
     demand: &Demand,
-    gone: impl Iterator<Item = (&'v Allocation, HostRequest)>,
+    gone: impl Iterator<Item = (&'v Allocation, &'v JobSpec)>,
 ) -> u32 {
     let Some((left, known)) = node.host.zip(node.node.as_ref()) else { return u32::MAX };
-    let left = gone.fold(left, |left, (allocation, host)| {
-        let there = live_workers(allocation).filter(|worker| worker.node == known.id).count();
-        left.more(host.times(u32::try_from(there).unwrap_or(u32::MAX)))
-    });
+    let held = gone.flat_map(|(allocation, spec)| allocation.held_of_hosts(spec));
+    let left = held.filter(|(of, _)| *of == known.id).fold(left, |left, (_, held)| left.more(held));
     demand.workers_in(left.left)
 }
 
@@ -55,27 +53,27 @@ pub(crate) fn given_on<'v>(card: CardId, gone: impl Iterator<Item = &'v Allocati
 /// Places a gang as if these victims were gone, and undoes it.
 pub(super) fn attempt<T>(index: &mut Index, victims: &[Arc<Victim>], place: impl FnOnce(&mut Index) -> T) -> T {
     index.try_out(|index| {
-        victims.iter().for_each(|victim| vacate(index, &victim.allocation, victim.job.spec.host, true));
+        victims.iter().for_each(|victim| vacate(index, &victim.allocation, &victim.job.spec, true));
         place(index)
     })
 }
 
 /// The victims that hold something on the cards, or of the hosts, that are granted; the others would be preempted
 /// in vain.
-pub(super) fn useful_for(placement: &Placement, host: HostRequest, victims: &[Arc<Victim>]) -> Vec<Arc<Victim>> {
+pub(super) fn useful_for(placement: &Placement, spec: &JobSpec, victims: &[Arc<Victim>]) -> Vec<Arc<Victim>> {
     let cards: BTreeSet<CardId> = placement.slices().map(|slice| slice.card).collect();
-    let nodes: BTreeSet<NodeId> = placement.workers.iter().map(|worker| worker.node).collect();
+    let hosts: BTreeSet<NodeId> = spec.asked_of_hosts(&placement.workers).map(|(node, _)| node).collect();
     let gives = |victim: &&Arc<Victim>| {
-        let on_hosts = !host.is_zero() && !victim.job.spec.host.is_zero();
         live_slices(&victim.allocation).any(|slice| cards.contains(&slice.card))
-            || on_hosts && live_workers(&victim.allocation).any(|worker| nodes.contains(&worker.node))
+            || victim.allocation.held_of_hosts(&victim.job.spec).any(|(node, _)| hosts.contains(&node))
     };
     victims.iter().filter(gives).cloned().collect()
 }
 
 /// Takes a grant with victims from the index: what was free is gone, and what the victims hold is spoken for.
-pub(crate) fn take(index: &mut Index, placement: &Placement, host: HostRequest) {
-    placement.workers.iter().for_each(|worker| index.change_host(worker.node, host, Host::less));
+pub(crate) fn take(index: &mut Index, placement: &Placement, spec: &JobSpec) {
+    let asked = spec.asked_of_hosts(&placement.workers);
+    asked.for_each(|(node, request)| index.change_host(node, request, Host::less));
     placement.renumbered.iter().for_each(|card| index.renumber(*card));
     for slice in placement.slices() {
         index.change(slice.card, |card| {

@@ -21,6 +21,7 @@
 //! ever; meanwhile those behind it are kept away from the rest of these cards.
 
 mod outlook;
+mod program;
 mod remembered;
 mod spread;
 
@@ -142,6 +143,7 @@ pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State
             anywhere(Sought { index, state, demand })
         }
     }?;
+    let choice = program::with_hosts(index, state, demand, choice)?;
     let endless_since = choice.kept.cards.iter().filter_map(|card| index.endless_since(*card)).max();
     Some(Kept { free_by: choice.wait.over(), endless_since: endless_since.unwrap_or(LogTime(0)), ..choice.kept })
 }

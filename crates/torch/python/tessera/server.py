@@ -18,9 +18,12 @@ _PATIENCE = 1.0  # seconds that what is under way of a connection may take then
 class Server:
     """Serves programs with an executor, one at a time, until it is not needed any more."""
 
-    def __init__(self, executor, listener, *, snapshots: pathlib.Path | None, linger: float | None, lease: float | None):
+    def __init__(
+        self, executor, listener, *, snapshots: pathlib.Path | None, linger: float | None, lease: float | None, awaits_host: bool = False
+    ):  # fmt: skip
         self._executor, self._listener = executor, listener
         self._snapshots, self._linger, self._lease = snapshots, linger, lease
+        self._awaits_host = awaits_host
         self._connection = None
         self._checkpoints = None
 
@@ -98,7 +101,7 @@ class Server:
             return 0
         if self._lease is None:
             return None
-        silent, ended_with = self._listener.attended
+        silent, ended_with = self._attended()
         if ended_with is not None:
             return 1 if ended_with in _TAKEN else ended_with
         if silent > self._lease:
@@ -106,10 +109,15 @@ class Server:
             return HOST_LOST
         return None
 
+    def _attended(self) -> tuple[float, int | None]:
+        """For how long the host of the program has been silent, and the code with which that ended."""
+        silent, ended_with, has_come = self._listener.attended
+        return (silent if has_come or not self._awaits_host else 0.0), ended_with
+
     def _is_ending(self) -> bool:
         if self._checkpoints is not None and self._checkpoints.stopping:
             return True
-        silent, ended_with = self._listener.attended
+        silent, ended_with = self._attended()
         return self._lease is not None and (ended_with is not None or silent > self._lease)
 
     def _watch(self) -> None:

@@ -76,6 +76,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--restore", metavar="FILE", type=pathlib.Path, help="go on from this snapshot")
     parser.add_argument("--linger", type=float, metavar="SECONDS", help="end after this long without a program")
     parser.add_argument("--lease", type=float, metavar="SECONDS", help="end when the host of the program was not heard of for that long")
+    parser.add_argument("--await-host", action="store_true", help="wait for that host as long as it takes to come; the lease counts from then on")
     parser.add_argument(
         "--checkpoints", action="store_true", help="save into TESSERA_CHECKPOINT_DIR when asked over TESSERA_CONTROL and at SIGTERM, and go on from there"
     )
@@ -150,7 +151,7 @@ def main() -> None:
         options.listen, torch=torch.__version__, token=token, epoch=epoch, device=several.device if several else options.device,
         memory_bytes=several.memory_bytes if several else options.memory, share=options.share, sequence=executor.sequence, owner=owner,
     )  # fmt: skip
-    served = server.Server(executor, listener, snapshots=options.snapshots, linger=options.linger, lease=options.lease)
+    served = server.Server(executor, listener, snapshots=options.snapshots, linger=options.linger, lease=options.lease, awaits_host=options.await_host)
     served.attach(kept)
     counts.keep(executor, options.share)
     say(f"listening {listener.address}")

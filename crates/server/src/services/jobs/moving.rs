@@ -49,11 +49,12 @@ fn refused(error: &MoveRefusal) -> Status {
 
 /// A move as the API shows it.
 pub(in crate::services) fn planned_move(state: &State, planned: &PlannedMove) -> v1::PlannedMove {
-    let source = state.job(planned.job).and_then(|job| state.allocation(job.allocation?));
+    let job = state.job(planned.job);
+    let source = job.and_then(|job| state.allocation(job.allocation?));
     v1::PlannedMove {
         job_id: planned.job.0,
         from: source.map(|source| job_view::allocation(state, source).workers).unwrap_or_default(),
-        to: job_view::planned_workers(state, &planned.workers),
+        to: job.map(|job| job_view::planned_workers(state, &job.spec, &planned.workers)).unwrap_or_default(),
         checkpoint_mode: planned.loss.mode.to_wire(),
         work_lost: Some(duration_to_wire(planned.loss.work)),
         makes_room_for: planned.makes_room_for.map_or(0, |job| job.0),

@@ -23,7 +23,7 @@ pub(super) async fn answer(
     let whom = request.when.then(|| Whom::Submitted(Box::new(spec.clone())));
     let previewed = desk.pool.preview(spec.clone(), deadline).await;
     let preview = previewed.map_err(|error| refusal::of_placement(&desk.pool, &error))?;
-    let answer = verdict_of(&reading.state, &preview);
+    let answer = verdict_of(&reading.state, &spec, &preview);
     let nodes = nodes_of(&reading.state, &spec, &preview);
     let estimate = match whom {
         Some(whom) => Some(when::estimate(desk, &reading, deadline, whom, request.assumed_limit).await?),
@@ -32,15 +32,15 @@ pub(super) async fn answer(
     Ok(v1::PlanJobResponse { read: reading.read_state(), estimate, nodes, ..answer })
 }
 
-fn verdict_of(state: &State, preview: &Preview) -> v1::PlanJobResponse {
+fn verdict_of(state: &State, spec: &JobSpec, preview: &Preview) -> v1::PlanJobResponse {
     let answer = |verdict: v1::PlanVerdict| v1::PlanJobResponse { verdict: verdict.into(), ..Default::default() };
     match preview {
         Preview::Starts { workers } => v1::PlanJobResponse {
-            workers: job_view::planned_workers(state, workers),
+            workers: job_view::planned_workers(state, spec, workers),
             ..answer(v1::PlanVerdict::Starts)
         },
         Preview::Preempts { workers, victims } => v1::PlanJobResponse {
-            workers: job_view::planned_workers(state, workers),
+            workers: job_view::planned_workers(state, spec, workers),
             victims: victims.iter().filter_map(|victim| victim_of(state, victim)).collect(),
             ..answer(v1::PlanVerdict::Preempts)
         },

@@ -143,7 +143,9 @@ fn capacity(found: &WhatIf) -> Vec<v1::CapacityChange> {
 fn affected(state: &State, moved: &Moved) -> v1::AffectedJob {
     let job = state.job(moved.job);
     let (to, explained) = match &moved.then {
-        Moves::Runs(workers) => (job_view::planned_workers(state, workers), None),
+        Moves::Runs(workers) => {
+            (job.map(|job| job_view::planned_workers(state, &job.spec, workers)).unwrap_or_default(), None)
+        }
         Moves::Waits(why) => (Vec::new(), Some(explanation(why))),
     };
     v1::AffectedJob {

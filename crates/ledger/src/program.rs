@@ -1,0 +1,88 @@
+//! Which workers of a job run a program, and what that asks of their hosts. **The one place** where it is said.
+//!
+//! Each worker runs one, but where a virtual card may lie on several nodes and has one program all the same: there the
+//! first worker of each card runs it, and the others serve slices. That first worker may have no slices: its program is
+//! on a host beside those of its card, which need not have any cards.
+
+use crate::allocation::{Allocation, PlannedWorker, Worker, WorkerState};
+use crate::host::HostRequest;
+use crate::ids::{NodeId, Rank};
+use crate::spec::JobSpec;
+use crate::virtual_card::VirtualCardRequest;
+
+/// Of workers that back these virtual cards, in order of rank: whether each runs a program.
+fn run_programs<I: Iterator<Item = u32>>(card: &VirtualCardRequest, backed: I) -> impl Iterator<Item = bool> + use<I> {
+    let serves = card.serves_across_nodes();
+    let mut before = None;
+    backed.map(move |virtual_card| before.replace(virtual_card) != Some(virtual_card) || !serves)
+}
+
+impl JobSpec {
+    /// Whether each of some workers of a plan runs a program.
+    pub fn programs_among<'a>(&self, workers: &'a [PlannedWorker]) -> impl Iterator<Item = bool> + use<'a> {
+        run_programs(&self.virtual_card, workers.iter().map(|worker| worker.virtual_card))
+    }
+
+    /// The virtual cards of those workers of a plan that run a program.
+    pub fn cards_with_programs<'a>(&self, workers: &'a [PlannedWorker]) -> impl Iterator<Item = u32> + use<'a> {
+        workers
+            .iter()
+            .zip(self.programs_among(workers))
+            .filter_map(|(worker, runs)| runs.then_some(worker.virtual_card))
+    }
+
+    /// What each of some workers, in order of rank, asks of its host: one with a program what the job says, one that
+    /// only serves slices nothing.
+    pub(crate) fn asked_by<I: Iterator<Item = u32>>(&self, backed: I) -> impl Iterator<Item = HostRequest> + use<I> {
+        let host = self.host;
+        run_programs(&self.virtual_card, backed).map(move |runs| if runs { host } else { HostRequest::ZERO })
+    }
+
+    /// What workers of a plan ask of their nodes' hosts, those left out that ask for nothing.
+    pub fn asked_of_hosts<'a>(
+        &self,
+        workers: &'a [PlannedWorker],
+    ) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
+        let asked = self.asked_by(workers.iter().map(|worker| worker.virtual_card));
+        workers.iter().map(|worker| worker.node).zip(asked).filter(|(_, asked)| !asked.is_zero())
+    }
+}
+
+impl Allocation {
+    /// The workers that run a program of a job with such virtual cards, in the order of the programs' ranks.
+    pub fn programs<'a>(&'a self, card: &VirtualCardRequest) -> impl Iterator<Item = &'a Worker> + use<'a> {
+        let runs = run_programs(card, self.workers.iter().map(|worker| worker.virtual_card));
+        self.workers.iter().zip(runs).filter_map(|(worker, runs)| runs.then_some(worker))
+    }
+
+    /// The rank among the programs of the job of the one that a worker runs; `None`: it only serves slices.
+    #[must_use]
+    pub fn program(&self, card: &VirtualCardRequest, rank: Rank) -> Option<Rank> {
+        if !card.serves_across_nodes() {
+            return self.worker(rank).map(|worker| worker.rank);
+        }
+        let program = (0..).map(Rank).zip(self.programs(card)).find(|(_, worker)| worker.rank == rank);
+        program.map(|(program, _)| program)
+    }
+
+    /// The worker that runs the program of this rank.
+    #[must_use]
+    pub fn worker_of(&self, card: &VirtualCardRequest, program: Rank) -> Option<&Worker> {
+        match card.serves_across_nodes() {
+            true => self.programs(card).nth(usize::try_from(program.0).ok()?),
+            false => self.worker(program),
+        }
+    }
+
+    /// Its workers that ask something of their hosts for a job with such a spec, each with that.
+    pub fn asking_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (&'a Worker, HostRequest)> + use<'a> {
+        let asked = spec.asked_by(self.workers.iter().map(|worker| worker.virtual_card));
+        self.workers.iter().zip(asked).filter(|(_, asked)| !asked.is_zero())
+    }
+
+    /// What those of its workers that are not over hold of their hosts, or were promised.
+    pub fn held_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
+        let live = |(worker, _): &(&Worker, HostRequest)| worker.state != WorkerState::Stopped;
+        self.asking_of_hosts(spec).filter(live).map(|(worker, asked)| (worker.node, asked))
+    }
+}

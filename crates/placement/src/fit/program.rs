@@ -1,0 +1,68 @@
+//! Where the program of a virtual card goes whose workers only serve it: to the node that holds most of its blocks,
+//! where that has room on its host; else to one that holds a smaller part, or to a host beside the card, those without
+//! any cards first, because no other work needs them as much.
+//!
+//! Slices ask for nothing of their hosts then, and programs for nothing of cards: which cards back a virtual card does
+//! not depend on where its program is.
+
+use std::cmp::Reverse;
+
+use tessera_ledger::{NodeId, PlannedWorker};
+
+use crate::demand::Demand;
+use crate::index::Index;
+use crate::index::node::{Host, NodeEntry};
+
+/// Puts the worker with the program in front of those of its virtual card, and takes what that asks for from the index.
+/// `None`: no host has room for it.
+pub(super) fn put_first(index: &mut Index, demand: &Demand, workers: &mut Vec<PlannedWorker>) -> Option<()> {
+    let Some(request) = demand.program else { return Some(()) };
+    let node = node_of(index, demand, workers)?;
+    index.change_host(node, request, Host::less);
+    match workers.iter().position(|worker| worker.node == node) {
+        Some(place) => workers[..=place].rotate_right(1),
+        None => {
+            workers.insert(0, PlannedWorker { virtual_card: workers.first()?.virtual_card, node, slices: Vec::new() })
+        }
+    }
+    Some(())
+}
+
+fn node_of(index: &mut Index, demand: &Demand, workers: &[PlannedWorker]) -> Option<NodeId> {
+    let blocks = |worker: &PlannedWorker| worker.slices.iter().map(|slice| u64::from(slice.length.0)).sum::<u64>();
+    let mut own: Vec<_> = workers.iter().map(|worker| (Reverse(blocks(worker)), worker.node)).collect();
+    own.sort_unstable();
+    let with_its_card = own.iter().map(|(_, node)| *node).find(|id| has_room(index, demand, *id));
+    with_its_card.or_else(|| beside(index, demand, own.first()?.1))
+}
+
+/// Whether a node may have a program of a job, and its host has room for one.
+fn has_room(index: &Index, demand: &Demand, id: NodeId) -> bool {
+    index.node(id).is_some_and(|node| demand.may_have_program(index, id, node) && demand.fits_program(node))
+}
+
+/// The first host with room that the job may use beside the nodes of its card, of which `with` is one.
+fn beside(index: &mut Index, demand: &Demand, with: NodeId) -> Option<NodeId> {
+    let all = index.nodes().len() as u64;
+    index.looked_at += all;
+    let index = &*index;
+    let together = demand.affinity.together.as_str();
+    let is_with = |id: NodeId| together.is_empty() || index.label(id, together) == index.label(with, together);
+    let with_room = index
+        .nodes()
+        .filter(|(id, node)| demand.fits_program(node) && demand.may_have_program(index, *id, node) && is_with(*id));
+    with_room.map(|(id, node)| (!node.cards.is_empty(), id)).min().map(|(_, id)| id)
+}
+
+impl Demand {
+    /// Whether a node may have a program of the job, whatever its host has left.
+    pub(crate) fn may_have_program(&self, index: &Index, id: NodeId, node: &NodeEntry) -> bool {
+        let avoid = &self.affinity.avoid;
+        node.is_grantable() && self.accepts(node) && (avoid.is_empty() || !index.surroundings.has(id, avoid))
+    }
+
+    /// Whether a host has room for a program that is not with each worker.
+    fn fits_program(&self, node: &NodeEntry) -> bool {
+        node.host.is_none_or(|host| self.program.unwrap_or_default().fits_in(host.left))
+    }
+}
