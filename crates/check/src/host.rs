@@ -50,7 +50,7 @@ pub(crate) fn has_servers(spec: &JobSpec) -> bool {
 
 /// Whether a worker asks for something of its host, by the virtual cards that it and the one before it back.
 fn asks(spec: &JobSpec, before: Option<u32>, own: u32) -> bool {
-    !spec.host.is_zero() && !(has_servers(spec) && before == Some(own))
+    !(spec.host.is_zero() || has_servers(spec) && before == Some(own))
 }
 
 /// The nodes on whose hosts workers hold something that are not over, each as often as one does.

@@ -150,7 +150,7 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
                     memory: request.memory,
                     isolation: request.isolation,
                 };
-                if id.0 % 2 == 0 && request.serves_across_nodes() {
+                if id.0.is_multiple_of(2) && request.serves_across_nodes() {
                     let beside = state.nodes().map(|node| node.id).find(|node| *node != card_id.node)?;
                     workers.push(PlannedWorker { virtual_card, node: beside, slices: vec![] });
                 }

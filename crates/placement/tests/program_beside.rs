@@ -153,8 +153,7 @@ fn room_on_a_host_is_kept_for_a_program_that_waits_long() {
 /// Whether a gang of programs fits, by a scan of the ledger: cards and hosts apart, because neither asks for the other.
 fn scan(state: &State, spec: &JobSpec) -> bool {
     let nodes = || state.nodes().filter(|node| node.grantable());
-    let free =
-        |node: &Node| state.cards_of(node.id).map(|(_, card)| u64::from(card.extents.counts().free)).sum::<u64>();
+    let free = |node: &Node| state.cards_of(node.id).map(|(_, card)| card.extents.counts().free).sum::<u64>();
     let blocks: u64 = nodes().map(|node| free(node)).sum();
     let programs = nodes().map(|node| {
         let left = state.host_left(node.id).map_or(u64::MAX, |left| left.cpu.0);
