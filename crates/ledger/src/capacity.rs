@@ -1,10 +1,11 @@
 //! What the pool's cards offer in all, by class: the few sums that tell at once that a demand can never be met (P5b).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::card::{Card, CardKind, Isolation, Precision};
 use crate::host::{HostCapacity, HostRequest};
-use crate::node::NodeState;
+use crate::node::{Node, NodeState};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
@@ -194,7 +195,12 @@ impl State {
     /// Those of [`Capacity::admit`].
     pub fn admit(&self, spec: &JobSpec) -> Result<(), Rejection> {
         self.capacity().admit(spec, self.config().reference_precision)?;
-        let hosts = || self.nodes().filter(|node| node.state != NodeState::Forgotten).map(|node| node.description.host);
+        let may = |node: &&Arc<Node>| {
+            let labels = &node.description.labels;
+            node.state != NodeState::Forgotten
+                && spec.node_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
+        let hosts = || self.nodes().filter(may).map(|node| node.description.host);
         let is_enough = |host: Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));
         let anywhere = spec.virtual_card.serves_across_nodes() && !spec.host.is_zero();
         if anywhere && !hosts().any(is_enough) { Err(exceeds_host(spec, hosts().flatten())) } else { Ok(()) }

@@ -225,6 +225,50 @@ fn what_a_program_waits_for_may_be_held_by_a_program() {
     pool.accept(PlanPart::Grant { job: third, workers, victims: vec![victims[1]] });
 }
 
+/// While a gang that waits is given up, what its first program was promised does not bring the rest of it into force.
+#[test]
+fn a_gang_that_waits_for_a_host_is_given_up_as_a_whole() {
+    for (order, ends_as) in [
+        (Command::SuspendJob { job: JobId(2) }, JobState::Suspended),
+        (Command::CancelJob { job: JobId(2) }, JobState::Cancelled),
+    ] {
+        let mut pool = pool();
+        let victim = submit(&mut pool, |spec| spec.priority = 10);
+        pool.accept(grant(victim, vec![program(0, HOST), server(0, 0, 0)]));
+        pool.report_all(victim, &Observation::Running);
+        let gang = submit(&mut pool, |spec| (spec.priority, spec.gang) = (90, 2));
+        assert_eq!(gang, JobId(2));
+        let workers = vec![program(0, HOST), server(0, 1, 0), program(1, HOST), server(1, 1, 1)];
+        pool.accept(PlanPart::Grant { job: gang, workers, victims: vec![victim] });
+        assert_eq!(pool.allocation_of(gang).phase, AllocationPhase::Waiting);
+        pool.run(order);
+        assert_eq!((of(&pool, gang).state, of(&pool, gang).allocation), (ends_as, None));
+    }
+}
+
+/// Servers end in order also when what they served did not: that says nothing for their node.
+#[test]
+fn only_a_program_that_ended_by_itself_speaks_for_the_device() {
+    let (mut pool, job) = running();
+    report(&mut pool, job, 0, stopped(StopCause::NodeFault, None));
+    let faults = of(&pool, job).node_faults;
+    report(&mut pool, job, 1, exited(0));
+    assert_eq!((of(&pool, job).node_faults, faults), (1, 1));
+}
+
+/// A host that may not have the program does not make a job possible.
+#[test]
+fn a_host_without_the_labels_of_the_job_does_not_count() {
+    let mut pool = pool();
+    let host = Some(HostCapacity { cpu: MilliCpus(64_000), memory: Mebibytes(65_536) });
+    let node = NodeDescription { host, ..tessera_testkit::node("other") };
+    pool.run(Command::RegisterNode { node, cards: numbered(&[]) });
+    let job = submit(&mut pool, |_| ());
+    let spec =
+        JobSpec { host: HostRequest { cpu: MilliCpus(32_000), ..ASKED }, ..JobSpec::clone(&of(&pool, job).spec) };
+    assert!(matches!(pool.state.admit(&spec), Err(Rejection::ExceedsHost { .. })), "{:?}", pool.state.admit(&spec));
+}
+
 #[test]
 fn a_move_may_take_the_program_to_a_host_beside_its_card() {
     let mut pool = pool();

@@ -182,16 +182,24 @@ impl Demand {
 
     /// How many workers so much of a host is enough for.
     pub(crate) fn workers_in(&self, left: HostRequest) -> u32 {
-        let by_cpu = left.cpu.0.checked_div(self.host.cpu.0).unwrap_or(u64::MAX);
-        let by_memory = left.memory.0.checked_div(self.host.memory.0).unwrap_or(u64::MAX);
-        u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
+        how_often(self.host, left)
+    }
+
+    /// The same of programs that are not with each worker.
+    pub(crate) fn programs_in(&self, left: HostRequest) -> u32 {
+        how_often(self.program.unwrap_or_default(), left)
     }
 
     /// Whether a node is there and carries the labels asked for.
     pub(crate) fn accepts(&self, node: &NodeEntry) -> bool {
+        let is_within = |node: &Arc<Node>| self.within.as_ref().is_none_or(|nodes| nodes.contains(&node.id));
+        self.is_labelled(node) && node.node.as_ref().is_some_and(is_within)
+    }
+
+    /// The same of a host beside those that cards are looked for on.
+    pub(crate) fn is_labelled(&self, node: &NodeEntry) -> bool {
         let carries = |node: &Arc<Node>| {
             self.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
-                && self.within.as_ref().is_none_or(|nodes| nodes.contains(&node.id))
         };
         node.node.as_ref().is_some_and(carries)
     }
@@ -269,4 +277,11 @@ impl Applicant {
     pub(crate) fn queue(&self) -> &str {
         &self.request.queue
     }
+}
+
+/// How often a request fits in what is left of a host.
+fn how_often(request: HostRequest, left: HostRequest) -> u32 {
+    let by_cpu = left.cpu.0.checked_div(request.cpu.0).unwrap_or(u64::MAX);
+    let by_memory = left.memory.0.checked_div(request.memory.0).unwrap_or(u64::MAX);
+    u32::try_from(by_cpu.min(by_memory)).unwrap_or(u32::MAX)
 }

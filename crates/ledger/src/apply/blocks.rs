@@ -137,7 +137,8 @@ impl State {
         }
         let amount = self.amount_of(&worker.slices);
         self.charge_given_back(allocation.job, amount, self.is_leaving(&allocation));
-        for waiting in self.waiting_on(worker, !request.is_zero()) {
+        // One that is being given up, worker by worker, does not come into force with those that are left.
+        for waiting in self.waiting_on(worker, !request.is_zero()).into_iter().filter(|waiting| *waiting != id) {
             self.activate_if_complete(waiting);
         }
     }

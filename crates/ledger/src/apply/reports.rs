@@ -174,7 +174,10 @@ impl State {
         if runs && exit.cause == StopCause::NodeFault {
             self.count_fault(node, job.id, &exit.message);
         } else if runs && exit.cause == StopCause::Exited {
-            self.device_worked(node, job.id);
+            // That servers have ended says nothing of the device: they do whenever it is over, and when it broke.
+            if allocation.program(&job.spec.virtual_card, rank).is_some() {
+                self.device_worked(node, job.id);
+            }
             if !exit.succeeded() && allocation.workers.len() > 1 && self.follows(Rule::LossesExcuseGangs) {
                 // Whether that is the fault of another part is known only when all have stopped: those are counted on.
                 self.with_job(job.id, |known| known.node_faults = job.node_faults);

@@ -64,6 +64,11 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     if possible < demand.gang {
         return Err(Short { missing: demand.gang - possible });
     }
+    // Every way of taking cards would fail by that in turn.
+    let missing = demand.programs_short(index);
+    if missing > 0 {
+        return Err(Short { missing });
+    }
     if demand.span == Span::Card {
         return place_well(index, demand);
     }

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use tessera_ledger::{NodeId, PlannedWorker};
+use tessera_ledger::{HostRequest, NodeId, PlannedWorker};
 
 use crate::demand::Demand;
 use crate::index::Index;
@@ -58,11 +58,33 @@ impl Demand {
     /// Whether a node may have a program of the job, whatever its host has left.
     pub(crate) fn may_have_program(&self, index: &Index, id: NodeId, node: &NodeEntry) -> bool {
         let avoid = &self.affinity.avoid;
-        node.is_grantable() && self.accepts(node) && (avoid.is_empty() || !index.surroundings.has(id, avoid))
+        node.is_grantable() && self.is_labelled(node) && (avoid.is_empty() || !index.surroundings.has(id, avoid))
     }
 
     /// Whether a host has room for a program that is not with each worker.
     fn fits_program(&self, node: &NodeEntry) -> bool {
-        node.host.is_none_or(|host| self.program.unwrap_or_default().fits_in(host.left))
+        node.host.is_none_or(|host| self.programs_in(host.left) > 0)
+    }
+
+    /// How many of the gang's programs no host has room for, wherever their cards are: a look at the hosts is dearer
+    /// only than one at no card at all.
+    pub(super) fn programs_short(&self, index: &mut Index) -> u32 {
+        if self.program.is_none_or(HostRequest::is_zero) {
+            return 0;
+        }
+        let (mut missing, mut looked_at) = (self.gang, 0);
+        for (id, node) in index.nodes() {
+            looked_at += 1;
+            // Most have room or have not; labels and surroundings are asked for only then.
+            let room = node.host.map_or(u32::MAX, |host| self.programs_in(host.left));
+            if room > 0 && self.may_have_program(index, id, node) {
+                missing = missing.saturating_sub(room);
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        index.looked_at += looked_at;
+        missing
     }
 }

@@ -14,9 +14,9 @@ pub(super) fn with_hosts(index: &mut Index, state: &State, demand: &Demand, mut 
     let Some(request) = demand.program.filter(|request| !request.is_zero()) else { return Some(choice) };
     let hosts = Hosts::of(index, state, demand, &choice, request);
     let mut programs: BTreeMap<NodeId, u32> = BTreeMap::new();
-    let mut open: BTreeSet<(Wait, NodeId)> = hosts.nodes.iter().filter_map(|id| hosts.until(*id, 1)).collect();
+    let mut open: BTreeSet<(Wait, bool, NodeId)> = hosts.nodes.iter().filter_map(|id| hosts.until(*id, 1)).collect();
     for _ in 0..demand.gang {
-        let (wait, id) = open.pop_first()?;
+        let (wait, _, id) = open.pop_first()?;
         choice.wait = choice.wait.max(wait);
         let count = programs.entry(id).or_default();
         *count += 1;
@@ -49,12 +49,13 @@ impl<'a> Hosts<'a> {
         Self { index, nodes, request }
     }
 
-    /// How long it takes until a host has room for so many programs.
-    fn until(&self, id: NodeId, programs: u32) -> Option<(Wait, NodeId)> {
+    /// How long it takes until a host has room for so many programs; of several, those without cards come first.
+    fn until(&self, id: NodeId, programs: u32) -> Option<(Wait, bool, NodeId)> {
         let node = self.index.node(id)?;
-        let Some(host) = node.node.as_ref()?.description.host else { return Some((NONE, id)) };
+        let has_cards = !node.cards.is_empty();
+        let Some(host) = node.node.as_ref()?.description.host else { return Some((NONE, has_cards, id)) };
         let schedule = node.schedule.as_deref()?;
         let whole = host.whole().minus(schedule.lost_host).minus(node.host_kept);
-        Some((until_host(whole, schedule, self.request.times(programs))?, id))
+        Some((until_host(whole, schedule, self.request.times(programs))?, has_cards, id))
     }
 }
