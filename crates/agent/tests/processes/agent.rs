@@ -213,6 +213,8 @@ async fn a_leader_that_falls_silent_costs_only_those_that_need_a_lease() {
     let leased = pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data.path(), 1));
     let kept = pid_in(&follow_until(&address, 2, "self=").await, "self", &worker_status(data.path(), 2));
     leader.grant_leases(false);
+    // It looks for another leader while the lease lasts, and finds this one.
+    leader.welcome().await;
     let expired = leader.report_of(1, WorkerPhase::Stopped).await;
     assert_eq!(expired.cause(), StopCause::LeaseExpired);
     assert!(!is_alive(leased) && is_alive(kept));
@@ -239,6 +241,7 @@ async fn a_supervisor_that_is_stopped_itself_does_not_keep_its_worker_alive() {
     let supervisor = status.supervisor.expect("at work").pid;
     kill(Pid::from_raw(supervisor), Signal::SIGSTOP).expect("alive");
     leader.grant_leases(false);
+    leader.welcome().await;
     let gone = leader.report_of(1, WorkerPhase::Stopped).await;
     assert_eq!(gone.cause(), StopCause::Vanished);
     assert!(!is_alive(worker) && !is_alive(supervisor));
