@@ -13,6 +13,7 @@ mod host;
 mod idle;
 mod jobs;
 mod leases;
+mod losses;
 mod moves;
 mod nodes;
 mod offer;
