@@ -34,7 +34,7 @@ macro_rules! bugs {
 bugs! {
     /// A member says that an entry is on its disk before it is.
     AcknowledgedBeforeFsync = "acknowledged-before-fsync",
-    /// An agent counts a lease from when it came, not from when it sent the heartbeat.
+    /// An agent counts a lease from when it came, not from when it sent the heartbeat, however late that is.
     LeaseFromReceipt = "lease-from-receipt",
     /// A leader grants leases without asking a quorum whether it still leads.
     LeaseWithoutQuorum = "lease-without-quorum",
@@ -72,7 +72,7 @@ bugs! {
     WatchPastForgotten = "watch-past-forgotten",
     /// Log time is what the leader's wall clock shows.
     LogTimeFromWallClock = "log-time-from-wall-clock",
-    /// A leader that cannot have its leadership confirmed keeps its agents.
+    /// A leader that cannot have its leadership confirmed keeps its agents, and they keep it.
     AgentsKept = "agents-kept",
     /// The source of a move counts as stopped once it is told to stop.
     SourceBelieved = "source-believed",

@@ -248,7 +248,8 @@ impl Node {
         let readings = self.readings(now);
         let (samples, workers) = (self.card_samples(&readings), self.worker_samples(&readings));
         let Session::Open(open) = &mut self.session else { return Vec::new() };
-        let waited = open.sent.values().next().map(|sent_at| sent_at.until(now));
+        let keeps = planted::is(Bug::AgentsKept) || planted::is(Bug::LeaseFromReceipt);
+        let waited = open.sent.values().next().map(|sent_at| sent_at.until(now)).filter(|_| !keeps);
         if let Some((waited, patience)) = waited.zip(open.patience).filter(|(waited, patience)| waited >= patience) {
             self.session = Session::Closed;
             let reason = format!(
