@@ -32,7 +32,7 @@ impl Across {
     #[must_use]
     pub fn of(order: &wire::WorkerOrder) -> Option<Self> {
         let own = order.worker.unwrap_or_default().rank;
-        if !spreads(order) || order.slices.iter().all(|slice| slice.rank != own) {
+        if !spreads(order) || !has_slices(order) {
             return None;
         }
         let before = order.slices.iter().filter(|slice| slice.rank < own).count();
@@ -72,6 +72,13 @@ pub fn between_nodes(order: &wire::WorkerOrder) -> Option<(String, String)> {
 /// Whether the virtual card of a worker has slices of several.
 fn spreads(order: &wire::WorkerOrder) -> bool {
     order.slices.iter().any(|slice| Some(slice.rank) != order.slices.first().map(|first| first.rank))
+}
+
+/// Whether some of the slices of its virtual card are with a worker of this order.
+#[must_use]
+pub fn has_slices(order: &wire::WorkerOrder) -> bool {
+    let own = order.worker.unwrap_or_default().rank;
+    order.slices.iter().any(|slice| slice.rank == own)
 }
 
 /// Whether a worker of this order runs its job's program.

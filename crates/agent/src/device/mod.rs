@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use across::{Across, between_nodes, has_first_server, runs_program};
+pub use across::{Across, between_nodes, has_first_server, has_slices, runs_program};
 pub use counts::Counts;
 pub(crate) use plan::until_served;
 pub use plan::{Plan, ProgramPlace};

@@ -33,7 +33,7 @@ pub(super) enum Problem {
          said is in the error output of the job"
     )]
     Apart { others: String, address: String },
-    #[error("the first slice server of this program's card did not serve it in time: {0}")]
+    #[error("the first slice server of this program's card did not serve it: {0}")]
     NoCard(String),
     #[error("a part of the card on another node was lost, and with it what the program kept there")]
     PartLost,
@@ -47,6 +47,8 @@ pub(super) enum Problem {
     Died(String, ExitStatus),
     #[error("the host of the program was not heard of for {} s; its card is given back", .0.as_secs())]
     HostLost(Duration),
+    #[error("the node of the program was not heard of for {} s by the slice server of its card", .0.as_secs())]
+    ProgramLost(Duration),
 }
 
 impl Problem {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tessera_api::v1 as wire;
-use tessera_devices::{Attach, HostLimits};
+use tessera_devices::{Attach, HostLimits, TorchDevice};
 use tessera_ledger::Mebibytes;
 
 use super::environment::{access, is_cooperative};
@@ -13,7 +13,7 @@ use crate::config::SupervisorCommand;
 use crate::device::run::TOKEN;
 use crate::device::served::Served;
 use crate::device::{
-    Across, MOST_SLICES, Plan, ProgramPlace, between_nodes, has_first_server, runs_program, until_served,
+    Across, MOST_SLICES, Plan, ProgramPlace, between_nodes, has_first_server, has_slices, runs_program, until_served,
 };
 
 /// Name of the script in the worker's own folder.
@@ -77,7 +77,7 @@ pub(super) fn of(
     if plan.is_shared() {
         environment.insert(TOKEN.to_owned(), order.device_token.clone());
     }
-    let limits = limits_with_server(attach.limits, order);
+    let limits = limits_with_server(attach, order);
     Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true })
 }
 
@@ -100,8 +100,7 @@ fn of_program(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
 
 /// Where the program of a worker has its card: beside it, or on other nodes.
 fn of_servers(served: &Served, order: &wire::WorkerOrder, means: &Means<'_>) -> Result<ProgramPlace, LaunchError> {
-    let own = order.worker.unwrap_or_default().rank;
-    match between_nodes(order).filter(|_| order.slices.iter().all(|slice| slice.rank != own)) {
+    match between_nodes(order).filter(|_| !has_slices(order)) {
         Some((_, server)) => Ok(ProgramPlace::Apart { server, within: until_served(served.start_within) }),
         None => beside(means.work),
     }
@@ -127,14 +126,54 @@ fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
 
 /// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host,
 /// program and server have some room of their own beside what the program keeps on the card.
-fn limits_with_server(slices: HostLimits, order: &wire::WorkerOrder) -> HostLimits {
+fn limits_with_server(attach: &Attach, order: &wire::WorkerOrder) -> HostLimits {
     let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
     // What is asked for is asked for the program.
     let room = if asked && runs_program(order) { Mebibytes::ZERO } else { ROOM_OF_SERVER };
-    HostLimits { memory: slices.memory.map(|memory| memory.saturating_add(room)), ..slices }
+    let own = attach.limits.memory.map(|memory| memory.saturating_add(room));
+    let memory = own.or_else(|| (!runs_program(order)).then(|| room_of_servers(&attach.torch)));
+    HostLimits { memory, ..attach.limits }
+}
+
+/// The memory of servers on cards that have memory of their own, where no program is beside them. What travels to and
+/// from a card is on its host for that time, and at most all that the card holds.
+fn room_of_servers(slices: &[TorchDevice]) -> Mebibytes {
+    let of_each = slices.iter().map(|slice| ROOM_OF_SERVER.saturating_add(slice.memory));
+    of_each.fold(Mebibytes::ZERO, Mebibytes::saturating_add)
 }
 
 /// Takes what the loader of programs listens to out of an environment: it is for the job's program, and not for ours.
 fn take_loaders(environment: &mut BTreeMap<String, String>) -> BTreeMap<String, String> {
     environment.extract_if(.., |name, _| name.starts_with("LD_")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_devices::Share;
+
+    use super::*;
+
+    fn attach(memory: Option<u64>) -> Attach {
+        let slice = TorchDevice {
+            name: "cuda".to_owned(),
+            environment: BTreeMap::new(),
+            share: Share(500),
+            part: Share(500),
+            threads: 0,
+            memory: Mebibytes(4096),
+        };
+        let limits = HostLimits { memory: memory.map(Mebibytes), ..HostLimits::default() };
+        Attach { torch: vec![slice.clone(), slice], limits, ..Attach::default() }
+    }
+
+    #[test]
+    fn a_worker_that_only_serves_has_a_limit_of_memory_on_every_kind_of_card() {
+        let limit = |memory, only_serves| {
+            let order = wire::WorkerOrder { only_serves, ..Default::default() };
+            limits_with_server(&attach(memory), &order).memory.map(|memory| memory.0)
+        };
+        assert_eq!(limit(Some(4096), true), Some(4096 + ROOM_OF_SERVER.0));
+        assert_eq!(limit(None, true), Some(2 * (4096 + ROOM_OF_SERVER.0)));
+        assert_eq!(limit(None, false), None, "what a program needs of a host of cards only its job can say");
+    }
 }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod ahead;
+mod apart;
 mod damage;
 mod hostile;
 mod leader;

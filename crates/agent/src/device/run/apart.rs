@@ -1,7 +1,8 @@
 //! A worker that has the program and nothing of its card: the first slice server of that is on another node.
 //!
 //! That server serves until it hears that the program has ended, or that nothing is heard of it any more. So this
-//! process says that it is there as long as the program runs, and in the end that it is over.
+//! process says that it is there as long as the program runs, and in the end that it is over. It never waits for the
+//! network itself ([`Presence`]): a signal, and the end of the program, may come at any time.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,46 +11,15 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tessera_slice::Address;
 use tessera_slice::handshake::Credentials;
-use tessera_slice::{Address, Attendance};
 
+use super::presence::{Heard, Presence};
 use super::{FAILS_WITHIN, Problem, STOPS, Worker, say, signal_group};
 use crate::process::reap;
 
-/// How often the server is told that the program is there: several times in the shortest lease that a node may give.
-const BEAT: Duration = Duration::from_millis(500);
-/// The pause between tries to reach a server that does not listen yet.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// The program, as the server of its card knows it.
-struct Presence {
-    server: Address,
-    credentials: Credentials,
-    attendance: Option<Attendance>,
-}
-
-impl Presence {
-    /// Says that the program is there, over another connection where one has broken; `false`: nobody has heard it.
-    fn is_here(&mut self) -> bool {
-        self.say(Attendance::is_here)
-    }
-
-    /// Says that it has ended. How is no matter of the server's: that is told by this worker.
-    fn is_over(&mut self) {
-        let heard = self.say(|attendance| attendance.is_over(0));
-        if !heard {
-            self.say(|attendance| attendance.is_over(0));
-        }
-    }
-
-    fn say(&mut self, word: impl FnOnce(&mut Attendance) -> Result<(), tessera_slice::Error>) -> bool {
-        let begin = || Attendance::begin(&self.server, &self.credentials).ok();
-        let Some(mut attendance) = self.attendance.take().or_else(begin) else { return false };
-        let heard = word(&mut attendance).is_ok();
-        self.attendance = heard.then_some(attendance);
-        heard
-    }
-}
+/// How long the end of this worker waits until its server has heard of it. One that has not gives the card back later.
+const OVER_WITHIN: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Runs the program once its card is there.
@@ -59,15 +29,18 @@ impl Worker {
         server: &str,
         within: Duration,
     ) -> Result<ExitStatus, Problem> {
-        let mut presence = self.come_to(server, within)?;
-        let ended = self.start_program(program, server).and_then(|program| self.wait_beside(&program, &mut presence));
-        if let Ok((status, false)) = ended
-            && !status.success()
-            && self.has_lost_its_server(&mut presence)?
-        {
+        let presence = self.come_to(server, within)?;
+        let ended =
+            self.start_program(program, server).and_then(|program| self.wait_beside(&program, &presence, server));
+        let lost = match &ended {
+            Ok((status, false)) if !status.success() => self.has_lost_its_server(&presence),
+            _ => Ok(false),
+        };
+        // A server that is well would keep its card for a whole lease, whatever this worker ends with.
+        presence.is_over(OVER_WITHIN);
+        if lost? {
             return Err(Problem::PartLost);
         }
-        presence.is_over();
         ended.map(|(status, _)| status)
     }
 
@@ -78,25 +51,38 @@ impl Worker {
         let (Some(epoch), Ok(address)) = (epoch, address) else {
             return Err(Problem::Reach(format!("{server:?} is no address of one of this worker's epoch")));
         };
-        let credentials = Credentials { token: self.token.clone(), epoch };
+        let presence = Presence::begin(address, Credentials { token: self.token.clone(), epoch })?;
+        self.wait_until_heard(&presence, within)?;
+        Ok(presence)
+    }
+
+    fn wait_until_heard(&self, presence: &Presence, within: Duration) -> Result<(), Problem> {
         let until = Instant::now() + within;
+        let mut last = "it has not answered".to_owned();
         loop {
-            match Attendance::begin(&address, &credentials) {
-                Ok(attendance) => return Ok(Presence { server: address, credentials, attendance: Some(attendance) }),
-                Err(error) if Instant::now() >= until => return Err(Problem::NoCard(error.to_string())),
-                Err(_) => self.wait_for_signal(PAUSE)?,
+            while let Some(heard) = presence.next() {
+                match heard {
+                    Heard::Here | Heard::Over => return Ok(()),
+                    Heard::Never(why) => return Err(Problem::NoCard(why)),
+                    Heard::Nothing(why) | Heard::Gone(why) => last = why,
+                }
             }
             while let Some(signal) = self.next_signal()? {
                 if STOPS.contains(&signal) {
                     return Err(Problem::Stopped(signal));
                 }
             }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Problem::NoCard(last));
+            }
+            self.wait_for_news(presence, Some(left))?;
         }
     }
 
     /// Waits until the program ends, and passes signals on to it; says how it ended, and whether it had been asked to.
-    fn wait_beside(&self, program: &Child, presence: &mut Presence) -> Result<(ExitStatus, bool), Problem> {
-        let (mut stopped, mut heard) = (false, true);
+    fn wait_beside(&self, program: &Child, presence: &Presence, server: &str) -> Result<(ExitStatus, bool), Problem> {
+        let (mut stopped, mut reached) = (false, true);
         loop {
             while let Some(signal) = self.next_signal()? {
                 if signal != libc::SIGCHLD {
@@ -109,37 +95,57 @@ impl Worker {
                     return Ok((status, stopped));
                 }
             }
-            if heard != presence.is_here() {
-                heard = !heard;
-                let what = if heard {
-                    "is heard of again"
-                } else {
-                    "cannot be reached; what the program kept on it may be lost"
-                };
-                say(&format!("the slice server at {} {what}", presence.server));
+            while let Some(heard) = presence.next() {
+                let hears = heard == Heard::Here;
+                if hears != reached {
+                    say_reached(server, hears);
+                }
+                reached = hears;
             }
-            self.wait_for_signal(BEAT)?;
+            self.wait_for_news(presence, None)?;
         }
     }
 
     /// Whether the server is gone with whose card the program was: one that lost a part of it ends as soon as its
-    /// program has. A program that ended with an error for that is not at fault.
-    fn has_lost_its_server(&self, presence: &mut Presence) -> Result<bool, Problem> {
+    /// program has. A program that ended with an error for that is not at fault. One word that is not heard says
+    /// little; nobody listening, or none that is heard for the rest of the time, says that there is no server.
+    fn has_lost_its_server(&self, presence: &Presence) -> Result<bool, Problem> {
         let until = Instant::now() + FAILS_WITHIN;
-        while Instant::now() < until {
-            if !presence.is_here() {
-                return Ok(true);
+        // What was heard while the program ran says nothing of the server now.
+        while presence.next().is_some() {}
+        presence.speak_often();
+        let mut heard = false;
+        loop {
+            while let Some(news) = presence.next() {
+                if matches!(news, Heard::Gone(_)) {
+                    return Ok(true);
+                }
+                heard = news == Heard::Here;
             }
-            self.wait_for_signal(PAUSE)?;
-            while self.next_signal()?.is_some() {}
+            while let Some(signal) = self.next_signal()? {
+                if STOPS.contains(&signal) {
+                    return Ok(false);
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(!heard);
+            }
+            self.wait_for_news(presence, Some(left))?;
         }
-        Ok(false)
     }
 
-    fn wait_for_signal(&self, within: Duration) -> Result<(), Problem> {
-        let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let patience = PollTimeout::try_from(within).unwrap_or(PollTimeout::MAX);
-        poll(&mut ready, patience).map_err(io::Error::from)?;
+    /// Waits for a signal, or for what comes of a word to the server.
+    fn wait_for_news(&self, presence: &Presence, within: Option<Duration>) -> Result<(), Problem> {
+        let signals = PollFd::new(self.signals.as_fd(), PollFlags::POLLIN);
+        let words = PollFd::new(presence.descriptor(), PollFlags::POLLIN);
+        let patience = within.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+        poll(&mut [signals, words], patience).map_err(io::Error::from)?;
         Ok(())
     }
+}
+
+fn say_reached(server: &str, reached: bool) {
+    let what = if reached { "is heard of again" } else { "cannot be reached; what the program kept on it may be lost" };
+    say(&format!("the slice server at {server} {what}"));
 }
