@@ -142,6 +142,7 @@ class Group {
   void restored(bool failed);
   void tell(const Bytes& frame);
   Split split() const { return split_; }
+  const std::vector<int>& fastest_first() const { return fastest_first_; }
   int size() const { return members_.memory.size(); }
   uint64_t held() const;
   uint64_t held_here() const { return used_[members_.own]; }
