@@ -234,7 +234,7 @@ fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTre
         return;
     }
     check.that(card.span != Span::Pool || card.access == Access::Device, "virtual_card.span", || {
-        "must be card or node when access is remote: the slice servers of several nodes do not save a card together"
+        "must be card or node when access is remote: a program outside of the pool reaches slices of one node only"
             .to_owned()
     });
     check.that(card.memory > Mebibytes::ZERO, "virtual_card.memory_mib", || {

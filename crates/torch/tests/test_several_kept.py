@@ -1,15 +1,18 @@
 """Snapshots of cards of several slices: whole, restored on whatever slices there are, and never believed."""
 
 import contextlib
+import fcntl
 import json
+import pathlib
 import struct
+import types
 
 import groups
 import pytest
 import serving
 import torch
 
-from tessera import snapshot_file
+from tessera import checkpoints, snapshot, snapshot_file
 
 SLICES = {2: [("700MiB", "--share", 0.9), ("400MiB", "--share", 0.5)],
           3: [("200MiB", "--share", 0.4), ("400MiB", "--share", 0.9), ("200MiB", "--share", 0.3)]}  # fmt: skip
@@ -133,6 +136,72 @@ def test_what_the_next_card_has_no_memory_for_is_refused_by_name(folder):
             except RuntimeError:
                 said.seek(0)
                 raise RuntimeError(said.read()) from None
+
+
+@pytest.mark.parametrize("options", [("--snapshots", "FOLDER"), ()], ids=["a bad name", "no folder"])
+def test_a_snapshot_that_is_refused_costs_nothing(folder, options):
+    """Right after a step that nobody has waited for."""
+    options = [folder if option == "FOLDER" else option for option in options]
+    program = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+data = torch.randn(32, 64)
+model = model.to("tessera")
+optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+for step in range(3):
+    optimiser.zero_grad()
+    model(data.to("tessera")).square().mean().backward()
+    optimiser.step()
+    try: torch.tessera.snapshot("../elsewhere")
+    except RuntimeError as error: print("refused", "no name" in str(error) or "no folder" in str(error))
+    else: print("taken")
+print(model.weight.detach().sum().item())
+"""
+    printed = []
+    for make in (lambda: serving.Server(folder, *options), lambda: groups.Group(folder, SLICES[2], *options, split="batch")):
+        with make() as card:
+            printed.append(card.run(program).split("\n"))
+    assert printed[0][:3] == printed[1][:3] == ["refused True"] * 3
+    assert float(printed[1][3]) == pytest.approx(float(printed[0][3]), rel=1e-4, abs=1e-4)
+
+
+def test_slices_in_another_order_are_another_card():
+    """What was at the fastest slice would be computed on another one."""
+    table = {"divided": json.dumps({"slices": 2, "split": "layers", "order": [0, 1], "where": {"5": [1, 1, 0, 3]}})}
+    reading = types.SimpleNamespace(table=table, sizes={"storage.5": 12, "random": 4})
+    assert snapshot._storages(reading, (2, "layers", [0, 1])) == [[5, 12, 1, 1, 0, 3]]
+    for other in ((2, "layers", [1, 0]), (2, "batch", [0, 1]), (3, "layers", [0, 1, 2])):
+        assert snapshot._storages(reading, other) == [[5, 12, 1, 0, 0, 3]]
+    reading.table["divided"] = reading.table["divided"].replace("order", "of an older file")
+    assert snapshot._storages(reading, (2, "layers", [0, 1])) == [[5, 12, 1, 0, 0, 3]]
+
+
+def test_a_server_removes_what_others_have_left_half_written_and_no_more(folder):
+    begun = struct.pack("<Q", 100) + b'{"__metadata__":{"format":"1"'
+    left, written, foreign, finished = (pathlib.Path(folder, name) for name in (".left.part", ".written.part", ".foreign.part", "finished"))
+    for path in (left, written, finished):
+        path.write_bytes(begun)
+    foreign.write_bytes(b"a download")
+    with open(written, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with serving.Server(folder, "--snapshots", folder):
+            pass
+    assert [path.exists() for path in (left, written, foreign, finished)] == [False, True, True, True]
+
+
+def test_a_card_of_more_tensors_than_a_file_can_name_is_not_saved_and_stays(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TESSERA_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setattr(snapshot_file, "_LARGEST_HEADER", 16)
+    monkeypatch.setattr(checkpoints.threading, "Timer", lambda *_: types.SimpleNamespace(start=lambda: None))
+    executor = types.SimpleNamespace(
+        quiesce=lambda: None, holdings=list, answered_bulk=None, device="cpu", sequence=1, operations=1, untold=b"", divided=(1, "one", [0])
+    )
+    kept = checkpoints.Checkpoints()
+    kept._ask()
+    assert kept.save_if_asked(executor, None) is False
+    assert "not saved" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 TABLE = {"format": "1", "sequence": "7", "operations": "9", "device": "cpu", "untold": "", "owner": "null"}

@@ -48,6 +48,7 @@ class Checkpoints:
     def restore(self, executor) -> tuple | None:
         """Goes on from what was saved last, if anything was. Gives the program that it is of."""
         path = self.folder / NAME
+        snapshot.tidy(self.folder)
         return snapshot.load(executor, path) if path.exists() else None
 
     def save_if_asked(self, executor, owner: tuple | None) -> bool:
@@ -62,7 +63,7 @@ class Checkpoints:
         began = time.monotonic()
         try:
             snapshot.save(executor, self.folder, NAME, owner)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # such as a full disk, or more tensors than a file has room to name
             # What was saved before stands. A server that was to stop has not saved, and says so by its end.
             print(f"the virtual card was not saved: {error}", file=sys.stderr, flush=True)
             if stopping:

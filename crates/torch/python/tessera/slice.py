@@ -139,6 +139,8 @@ def main() -> None:
     if several and options.rank > 0:
         end(several.follow)
     try:
+        if options.snapshots:
+            snapshot.tidy(options.snapshots)
         if options.checkpoints:
             kept = checkpoints.Checkpoints()
             kept.listen()

@@ -15,6 +15,7 @@ FORMAT = "1"
 STORAGE = "storage."
 _LARGEST_HEADER = 64 << 20
 _LARGEST_RANDOM_STATE = 1 << 20
+_BEGIN = b'{"__metadata__":'
 _KEY = re.compile(r"storage\.(0|[1-9][0-9]{0,19})|random|answered")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
@@ -34,6 +35,11 @@ def header(table: dict[str, str], sizes: dict[str, int]) -> bytes:
     if len(text) > _LARGEST_HEADER:
         raise ValueError(f"a snapshot of {len(sizes)} tensors would have a header of {len(text)} bytes; {_LARGEST_HEADER} is the most")
     return struct.pack("<Q", len(text)) + text
+
+
+def is_begun(file) -> bool:
+    """Whether this is the beginning of a file that `header` began."""
+    return file.read(8 + len(_BEGIN))[8:] == _BEGIN
 
 
 class Reading:

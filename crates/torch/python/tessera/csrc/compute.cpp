@@ -161,6 +161,8 @@ void Executor::compute(Call& call) {
 
 void Executor::call(Call& call) {
   if (gated_) enter();
+  // What was waited for since the last one that is paid, such as a turn or the program, is no work of the device.
+  if (unpaid_ == 0 && !device_.is_cpu()) paid_wall_ = clock_of(CLOCK_MONOTONIC);
   at::AutoDispatchBelowADInplaceOrView below;
   call.of.op.callBoxed(&call.stack);
   unpaid_++;

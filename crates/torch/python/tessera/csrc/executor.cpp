@@ -6,11 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <time.h>
 
 namespace tessera {
 
-static uint64_t clock_of(clockid_t id) {
+uint64_t clock_of(clockid_t id) {
   timespec now;
   clock_gettime(id, &now);
   return now.tv_sec * 1000000000ull + now.tv_nsec;
@@ -106,8 +105,8 @@ void Executor::tell_followers(Command command) {
 
 uint64_t Executor::held() const { return group_ ? group_->held() : used + reserved_; }
 
-// Pays for what was computed. On a processor that is its own time, which neighbours do not stretch; on other devices the time until
-// the device has finished, looked at once for a few operations, because waiting for each would cost more than most take.
+// Pays for what was computed. On a processor that is its own time, which neighbours do not stretch; on other devices the time from the first
+// operation that is unpaid until the device has finished, looked at once for a few operations, because waiting for each would cost more than most take.
 void Executor::pay(bool all) {
   if (device_.is_cpu()) {
     auto wall = clock_of(CLOCK_MONOTONIC);
@@ -120,12 +119,15 @@ void Executor::pay(bool all) {
     return;
   }
   if (unpaid_ == 0 || (!all && unpaid_ < 16)) return;
-  c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  wait_for_device();
   auto spent = clock_of(CLOCK_MONOTONIC) - paid_wall_;
   gate_->pay(gate_->state, spent);
   meters.computed += spent;
+  paid_wall_ += spent;
   unpaid_ = 0;
 }
+
+void Executor::wait_for_device() const { c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index()); }
 
 void Executor::note(Status status, const std::string& name, const std::string& text) {
   if (!failure_) failure_ = Failure{status, operations, name, text.substr(0, 4000)};
@@ -219,6 +221,7 @@ static at::Generator generator(c10::Device device) { return at::globalContext().
 
 void Executor::run(Reader& frame, const Transport* transport) {
   paid_wall_ = clock_of(CLOCK_MONOTONIC);
+  if (group_) group_->go_on();
   while (!frame.done()) {
     auto command = frame.get<uint8_t>();
     switch (command) {

@@ -4,6 +4,7 @@
 // skipped, so that the program sees the first error and no other. One thread runs it.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <time.h>
 
 #include <atomic>
 #include <memory>
@@ -37,6 +38,10 @@ struct Holding {
   uint64_t holders = 0;         // none: wherever the plan has such
   int64_t units = 0, rows = 0;
 };
+
+uint64_t clock_of(clockid_t id);  // nanoseconds
+// Bytes of a storage that lie together, as a tensor.
+Tensor bytes_of(const c10::Storage& storage, int64_t begin, int64_t length, c10::Device device);
 
 class Group;
 struct Exchange;
@@ -195,6 +200,7 @@ class Executor {
   void note_exception(const std::string& name);
   void enter();
   void pay(bool all);
+  void wait_for_device() const;
 
   c10::Device device_;
   const Gate* gate_;

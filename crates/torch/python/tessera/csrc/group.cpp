@@ -11,10 +11,29 @@ constexpr int64_t kBucket = 32 << 20;  // bytes that are summed at once
 
 Group::Group(Executor& own, Exchange exchange, Members members, Split split)
     : own_(own), exchange_(std::move(exchange)), members_(std::move(members)), division_(members_.rates),
-      watch_(members_.memory, division_), first_split_(split), split_(split), used_(members_.memory.size()), random_((uint64_t(1) << members_.memory.size()) - 1) {
+      watch_(members_.memory, division_), first_split_(split), split_(split), used_(members_.memory.size()), most_at_(members_.memory.size()), random_((uint64_t(1) << members_.memory.size()) - 1) {
   for (int server = 0; server < size(); server++) fastest_first_.push_back(server);
   std::stable_sort(fastest_first_.begin(), fastest_first_.end(), [&](int a, int b) { return members_.rates[a] > members_.rates[b]; });
   bucket_ = room(kBucket);
+  leave_out_waiting();
+}
+
+// What other servers take is no work of this one's device. On a processor, whose own time is counted, waiting is left out by itself.
+void Group::leave_out_waiting() {
+  if (own_.device().is_cpu()) return;
+  auto apart = [this](auto& exchange) {
+    exchange = [this, inner = std::move(exchange)](const auto&... given) {
+      own_.pay(true);
+      inner(given...);
+      // Some are only begun when they return, and what comes next would be counted with their rest.
+      own_.wait_for_device();
+    };
+  };
+  apart(exchange_.pass), apart(exchange_.spread), apart(exchange_.sum);
+  exchange_.gather = [this, inner = std::move(exchange_.gather)](int64_t number) {
+    own_.pay(true);
+    return inner(number);
+  };
 }
 
 void Group::pass_on(const uint8_t* frame, size_t length) {
@@ -64,7 +83,10 @@ void Group::provide(const Coming& coming) const {
 // Notes where a storage is from now on.
 void Group::note(uint64_t id, Placed next) {
   auto& before = placed_[id];
-  for (int server = 0; server < size(); server++) used_[server] += part_of(next, server) - part_of(before, server);
+  for (int server = 0; server < size(); server++) {
+    used_[server] += part_of(next, server) - part_of(before, server);
+    most_at_[server] = std::max(most_at_[server], used_[server]);
+  }
   count_divided(before, next);
   before = std::move(next);
   most_ = std::max(most_, held());
@@ -115,11 +137,6 @@ void Group::own_part(uint64_t id, const Tensor& bytes) {
   own_.keep(id, bytes.storage());
 }
 
-static Tensor bytes_of(const c10::Storage& storage, int64_t bytes, c10::Device device) {
-  auto key = c10::computeDispatchKey(at::kByte, c10::kStrided, device);
-  return make_tensor(storage, c10::DispatchKeySet(key), at::kByte, {bytes}, {1}, 0);
-}
-
 // This server's part of a storage, as bytes. What an operation that failed here has left out is nothing, and found by `settle`.
 Tensor Group::part(uint64_t id, const Placed& as) {
   auto found = own_.storages_.find(id);
@@ -129,12 +146,16 @@ Tensor Group::part(uint64_t id, const Placed& as) {
     return room(bytes).zero_();
   }
   if (found->second.storage.nbytes() < bytes) throw Lost(c10::str("slice ", members_.own, " has less of storage ", id, " than its book says"));
-  return bytes_of(found->second.storage, bytes, own_.device());
+  return bytes_of(found->second.storage, 0, bytes, own_.device());
+}
+
+void Group::check_new(uint64_t id) const {
+  TORCH_CHECK(!placed_.count(id), "storage ", id, " is there already");
+  TORCH_CHECK(placed_.size() < kMostStorages, "more than ", kMostStorages, " storages");
 }
 
 void Group::made(uint64_t id, uint64_t bytes) {
-  TORCH_CHECK(!placed_.count(id), "storage ", id, " is there already");
-  TORCH_CHECK(placed_.size() < kMostStorages, "more than ", kMostStorages, " storages");
+  check_new(id);
   Placed placed;
   placed.bytes = bytes;
   placed_.emplace(id, placed);
@@ -159,9 +180,11 @@ void Group::clear() {
   next_weights_.clear();
   division_ = Division(members_.rates);
   std::fill(used_.begin(), used_.end(), 0);
+  std::fill(most_at_.begin(), most_at_.end(), 0);
   failed = elsewhere_ = false;
   most_ = 0;
   answered_ = own_.operations;
+  weigh_from_now();
   // An error that nobody was told of may have kept some from drawing.
   random_ &= -random_;
   if (leads()) exchange_.begin();

@@ -140,8 +140,10 @@ class Group {
   void hold(const Holding& as);
   void store(uint64_t id, int64_t begin, int64_t length, Tensor piece);
   void restored(bool failed);
+  void go_on();
   void tell(const Bytes& frame);
   Split split() const { return split_; }
+  const std::vector<int>& fastest_first() const { return fastest_first_; }
   int size() const { return members_.memory.size(); }
   uint64_t held() const;
   uint64_t held_here() const { return used_[members_.own]; }
@@ -164,8 +166,9 @@ class Group {
   Tensor bucket_;  // what is summed goes through it
   std::vector<const Transport*> followers_;
   std::unordered_map<uint64_t, Placed> placed_;
-  std::vector<uint64_t> used_;
+  std::vector<uint64_t> used_, most_at_;  // bytes at each server, and the most there were
   uint64_t divided_ = 0, most_divided_ = 0, computed_ = 0;  // bytes that are divided; nanoseconds of the device at the last look
+  std::optional<uint64_t> saved_at_;                        // the same when a save began, until the stream goes on
   std::vector<double> next_weights_;                        // of the next division
   uint64_t random_, most_ = 0, answered_ = 0;  // answered_: the last operation before the last answer
   bool gone_ = false;       // another server is
@@ -173,8 +176,10 @@ class Group {
 
   uint64_t all() const { return (uint64_t(1) << size()) - 1; }
   Placed& book(uint64_t id);
+  void check_new(uint64_t id) const;
   uint64_t part_of(const Placed& placed, int server) const { return tessera::part_of(placed, server, division_); }
   using Coming = std::vector<std::pair<uint64_t, Placed>>;
+  void leave_out_waiting();
   void provide(const Coming& coming) const;
   void note(uint64_t id, Placed next);
   void rebook(uint64_t id, Placed next);
@@ -207,6 +212,8 @@ class Group {
   void watch(const Executor::Template& of, const Signature& seen, const std::vector<uint64_t>& ids, const std::vector<uint64_t>& names);
   void reconsider();
   void weigh();
+  void weigh_from_now();
+  std::vector<int64_t> growth(const std::vector<double>& next) const;
   void rebalance();
   void count_divided(const Placed& before, const Placed& next);
   void announce();

@@ -178,8 +178,9 @@ static void bind_snapshots(py::class_<Executor>& executor) {
       .def("store", &Executor::store, Released())
       .def("restored", &Executor::restored, Released())
       .def_property_readonly("divided", [](Executor& e) {
-        // How many slices share the work, and how.
-        return std::make_tuple(e.group() ? e.group()->size() : 1, e.group() ? name_of(e.group()->split()) : std::string("one"));
+        // How many slices share the work, how, and which of them is the fastest, the next and so on: by that storages get their places.
+        if (auto* group = e.group()) return std::make_tuple(group->size(), name_of(group->split()), group->fastest_first());
+        return std::make_tuple(1, std::string("one"), std::vector<int>{0});
       });
 }
 

@@ -58,6 +58,8 @@ void Group::quiesce() {
   for (auto& [id, placed] : placed_) if (placed.kind == Placed::kSum && !placed.lost) sums.push_back(id);
   std::sort(sums.begin(), sums.end());
   sum(sums);
+  own_.pay(true);
+  if (!saved_at_) saved_at_ = own_.meters.computed;
 }
 
 // What is lost because of an error is left out: who uses it afterwards is told so, as before.
@@ -125,8 +127,7 @@ Holding Group::place(const Holding& was) const {
 }
 
 void Group::hold(const Holding& as) {
-  TORCH_CHECK(!placed_.count(as.id), "storage ", as.id, " is there already");
-  TORCH_CHECK(placed_.size() < kMostStorages, "more than ", kMostStorages, " storages");
+  check_new(as.id);
   auto placed = placed_as(as);
   provide({{as.id, placed}});
   Bytes frame(1, static_cast<char>(kHold));
@@ -164,6 +165,7 @@ void Group::restored(bool has_failed) {
   failed = has_failed;
   random_ = 1;
   answered_ = own_.operations;
+  weigh_from_now();
 }
 
 // What the first server tells of a snapshot, at the others. Pieces are as long as it says: it is one of the card.
@@ -208,11 +210,6 @@ std::vector<Holding> Executor::holdings() const {
   else for (auto& [id, held] : storages_) all.push_back({id, held.bytes});
   std::sort(all.begin(), all.end(), [](auto& one, auto& other) { return one.id < other.id; });
   return all;
-}
-
-static Tensor bytes_of(const c10::Storage& storage, int64_t begin, int64_t length, c10::Device device) {
-  auto key = c10::computeDispatchKey(at::kByte, c10::kStrided, device);
-  return make_tensor(storage, c10::DispatchKeySet(key), at::kByte, {length}, {1}, begin);
 }
 
 Tensor Executor::fetch(uint64_t id, uint64_t begin, uint64_t length) {

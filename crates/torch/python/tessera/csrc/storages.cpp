@@ -34,6 +34,11 @@ void Executor::drop(uint64_t id) {
   storages_.erase(found);
 }
 
+Tensor bytes_of(const c10::Storage& storage, int64_t begin, int64_t length, c10::Device device) {
+  auto key = c10::computeDispatchKey(at::kByte, c10::kStrided, device);
+  return make_tensor(storage, c10::DispatchKeySet(key), at::kByte, {length}, {1}, begin);
+}
+
 Tensor Executor::tensor(uint64_t id, const Layout& layout) const {
   auto found = storages_.find(id);
   TORCH_CHECK(found != storages_.end(), "a tensor is lost because of an earlier error");

@@ -202,8 +202,7 @@ void Group::expect(const Decision& decision, const Executor::Template& of, const
     if (outcome.kind != kNew) continue;
     TORCH_CHECK(next < names.size(), "a command is cut short");
     auto id = names[next++];
-    TORCH_CHECK(!placed_.count(id), "storage ", id, " is there already");
-    TORCH_CHECK(placed_.size() < kMostStorages, "more than ", kMostStorages, " storages");
+    check_new(id);
     Placed placed;
     placed.bytes = outcome.bytes;
     placed.rows = outermost(outcome.layout);
@@ -350,8 +349,7 @@ Bytes Group::operate_now(const Executor::Template& of, Executor::Issued issued) 
     auto id = from.get<uint64_t>();
     placed.bytes = from.get<uint64_t>();
     placed.kind = Placed::kWhole, placed.holders = 1, placed.first = placed.written = own_.operations;
-    used_[0] += placed.bytes - (placed_.count(id) ? placed_[id].bytes : 0);
-    placed_[id] = placed;
+    note(id, placed);
   }
   return answer;
 }

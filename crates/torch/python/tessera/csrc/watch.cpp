@@ -150,12 +150,15 @@ void Group::reconsider() {
     return;
   }
   split_ = choice;
+  // What was weighed was of a card that is divided.
+  if (split_ != Split::kBatch) next_weights_.clear();
 }
 
 // By batch there was too little memory, whatever was predicted: from now on nothing is held twice. Says whether that leaves more.
 bool Group::make_room() {
   if (!members_.changes) return false;
   watch_.give_up();
+  next_weights_.clear();
   bool changed = std::exchange(split_, Split::kLayers) == Split::kBatch;
   if (changed && leads()) exchange_.reconsider(watch_.work, false);
   return keep_one_of_each() || changed;
