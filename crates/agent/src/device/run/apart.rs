@@ -37,7 +37,7 @@ impl Worker {
             _ => Ok(false),
         };
         // A server that is well would keep its card for a whole lease, whatever this worker ends with.
-        presence.is_over(OVER_WITHIN);
+        presence.say_over(OVER_WITHIN);
         if lost? {
             return Err(Problem::PartLost);
         }

@@ -87,7 +87,7 @@ impl Presence {
 
     /// Says that the program has ended; waits so long at most until the server has heard it, and says whether it has.
     /// How it ended is no matter of the server's: that is told by this worker.
-    pub(super) fn is_over(self, within: Duration) -> bool {
+    pub(super) fn say_over(self, within: Duration) -> bool {
         let until = Instant::now() + within;
         if self.asks.send(Ask::Over).is_err() {
             return false;

@@ -59,7 +59,7 @@ fn a_server_hears_that_the_program_is_there_and_that_it_is_over() {
     let presence = begin(listener.address().clone());
     assert_eq!(next(&presence), Heard::Here);
     assert!(listener.attended().has_come());
-    assert!(presence.is_over(LONG));
+    assert!(presence.say_over(LONG));
     assert_eq!(listener.attended().over(), Some(0));
 }
 
@@ -83,7 +83,7 @@ fn a_server_that_hangs_keeps_nobody_waiting() {
     hear(&mut hangs);
     let asked = Instant::now();
     assert_eq!(presence.next(), None);
-    assert!(!presence.is_over(Duration::from_millis(10)));
+    assert!(!presence.say_over(Duration::from_millis(10)));
     assert!(asked.elapsed() < Duration::from_secs(5));
 }
 
