@@ -160,8 +160,8 @@ impl Tries {
     }
 
     /// A cluster that does not exist will not come to exist by asking, nor will accounts that nobody keeps: every
-    /// member that the client knows said so, and not only those that came first. A change that may have been made was not refused: a member that is only now
-    /// joining says so too.
+    /// member that the client knows said so, and not only those that came first. A change that may have been made was
+    /// not refused: a member that is only now joining says so too.
     fn refused_by_all(&self, client: &Client) -> Option<ClientError> {
         if self.maybe_made || client.routes().addresses().any(|member| !self.said.contains_key(member)) {
             return None;

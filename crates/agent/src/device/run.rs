@@ -7,6 +7,7 @@
 
 mod apart;
 mod presence;
+mod serving;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -81,17 +82,6 @@ fn say(what: &str) {
 
 fn say_lost(device: &str, status: ExitStatus) {
     say(&format!("the slice server for {device} ended ({status}); what the program kept on it is lost"));
-}
-
-/// What it means for its job that the first server of a card ended so whose program is on another node. When that has
-/// ended, however it did, the server ends well. A host that is not heard of is that node's matter, which tells so itself
-/// where it can: for this worker a part of the job is lost, and the job is tried again.
-fn of_served_elsewhere(ended: ExitStatus, lease: Duration, device: impl Fn() -> String) -> Option<Problem> {
-    match ended.code() {
-        Some(0) => None,
-        Some(HOST_LOST) => Some(Problem::ProgramLost(lease)),
-        _ => Some(Problem::Died(device(), ended)),
-    }
 }
 
 /// Everything that is needed before the first process starts.
@@ -320,59 +310,6 @@ impl Worker {
         Ok(first.ended.is_some_and(|ended| ended.code() == Some(FAULT)))
     }
 
-    /// Waits until the card is over: its first server ends when the program has ended, and these others when that is
-    /// gone. To be told to stop means nothing to them: the program may save what is on the card, and ends by itself or
-    /// is killed with all of its worker, as these are.
-    fn wait_for_card(&mut self, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
-        while servers.iter().any(|server| server.ended.is_none()) {
-            self.next_server_end(servers)?;
-        }
-        Ok(ExitStatus::default())
-    }
-
-    /// The same for a card whose first server is with this worker, and its program on another node: nobody there knows
-    /// how the server ends, so that this worker tells it.
-    fn serve_other_node(&mut self, servers: &mut [Server], lease: Duration) -> Result<ExitStatus, Problem> {
-        while let Some(first) = servers.first()
-            && first.ended.is_none()
-        {
-            self.next_server_end(servers)?;
-        }
-        let ended = servers.first().and_then(|first| first.ended).unwrap_or_default();
-        let device = || self.plan.slices.first().map(|slice| slice.device.clone()).unwrap_or_default();
-        let Some(problem) = of_served_elsewhere(ended, lease, device) else { return self.wait_for_card(servers) };
-        say_lost(&device(), ended);
-        self.wait_for_stop(TELLS_WITHIN)?;
-        Err(problem)
-    }
-
-    /// Waits until one of the servers ends.
-    fn next_server_end(&mut self, servers: &mut [Server]) -> Result<(), Problem> {
-        let (ended, status) = self.next_end(|_| {})?;
-        for server in servers.iter_mut().filter(|server| server.child.id() == ended) {
-            server.ended = Some(status);
-        }
-        Ok(())
-    }
-
-    /// Waits to be told to stop, for so long at most.
-    fn wait_for_stop(&self, within: Duration) -> Result<(), Problem> {
-        let until = Instant::now() + within;
-        loop {
-            while let Some(signal) = self.next_signal()? {
-                if STOPS.contains(&signal) {
-                    return Ok(());
-                }
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)).map_err(io::Error::from)?;
-        }
-    }
-
     /// Waits until the server ends whose program is on another host: by the word of that host, which hands on the code
     /// of its program, or because it was told to stop. Whatever asks a program to save asks it to save and end.
     fn wait_for_server(&mut self, server: &mut Server, lease: Duration) -> Result<ExitStatus, Problem> {
@@ -462,33 +399,4 @@ fn end_by(signal: i32) -> ExitCode {
     unsafe { libc::raise(signal) };
     // A signal that ends nobody.
     ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::supervisor::status::Cause;
-
-    #[test]
-    fn a_server_whose_program_is_on_another_node_ends_well_only_when_that_has_ended() {
-        let cause = |wait_status| {
-            let device = || "cpu".to_owned();
-            of_served_elsewhere(ExitStatus::from_raw(wait_status), Duration::from_secs(9), device)
-                .map(|problem| (problem.cause(), problem.to_string()))
-        };
-        let code = |code: i32| cause(code << 8);
-        assert_eq!(code(0), None);
-        let died = |how: &str| {
-            Some((
-                Some(Cause::NodeFault),
-                format!("the slice server for cpu ended ({how}), and nobody had asked for that"),
-            ))
-        };
-        assert_eq!(code(FAULT), died("exit status: 123"));
-        assert_eq!(code(1), died("exit status: 1"));
-        assert_eq!(cause(libc::SIGKILL), died("signal: 9 (SIGKILL)"));
-        let lost = code(HOST_LOST).expect("a problem");
-        assert_eq!(lost.0, Some(Cause::NodeFault), "it is tried again");
-        assert!(lost.1.contains("not heard of for 9 s"), "{}", lost.1);
-    }
 }

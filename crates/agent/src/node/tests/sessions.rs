@@ -206,8 +206,8 @@ fn heartbeats_and_leases_follow_timings_that_are_changed_within_a_session() {
     assert_eq!(pace(&bench.hear(grant(answered, 86_400))), Some(Duration::from_secs(60)), "no leader asks for less");
 }
 
-/// A leader that is cut off from everybody answers nothing, and its connections stay open for a while. Half of a lease is
-/// left for finding another one.
+/// A leader that is cut off from everybody answers nothing, and its connections stay open for a while. Half of a lease
+/// is left for finding another one.
 #[test]
 fn a_silent_leader_is_left_while_leases_last() {
     let mut bench = Bench::leased();

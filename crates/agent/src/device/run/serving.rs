@@ -1,0 +1,108 @@
+//! A worker whose program is on another node: it has servers of a card, and waits until that is over.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{HOST_LOST, Problem, STOPS, Server, TELLS_WITHIN, Worker, say_lost};
+
+/// What it means for its job that the first server of a card ended so whose program is on another node. When that has
+/// ended, however it did, the server ends well. A host that is not heard of is that node's matter, which tells so itself
+/// where it can: for this worker a part of the job is lost, and the job is tried again.
+fn of_served_elsewhere(ended: ExitStatus, lease: Duration, device: impl Fn() -> String) -> Option<Problem> {
+    match ended.code() {
+        Some(0) => None,
+        Some(HOST_LOST) => Some(Problem::ProgramLost(lease)),
+        _ => Some(Problem::Died(device(), ended)),
+    }
+}
+
+impl Worker {
+    /// Waits until the card is over: its first server ends when the program has ended, and these others when that is
+    /// gone. To be told to stop means nothing to them: the program may save what is on the card, and ends by itself or
+    /// is killed with all of its worker, as these are.
+    pub(super) fn wait_for_card(&mut self, servers: &mut [Server]) -> Result<ExitStatus, Problem> {
+        while servers.iter().any(|server| server.ended.is_none()) {
+            self.next_server_end(servers)?;
+        }
+        Ok(ExitStatus::default())
+    }
+
+    /// The same for a card whose first server is with this worker, and its program on another node: nobody there knows
+    /// how the server ends, so that this worker tells it.
+    pub(super) fn serve_other_node(&mut self, servers: &mut [Server], lease: Duration) -> Result<ExitStatus, Problem> {
+        while let Some(first) = servers.first()
+            && first.ended.is_none()
+        {
+            self.next_server_end(servers)?;
+        }
+        let ended = servers.first().and_then(|first| first.ended).unwrap_or_default();
+        let device = || self.plan.slices.first().map(|slice| slice.device.clone()).unwrap_or_default();
+        let Some(problem) = of_served_elsewhere(ended, lease, device) else { return self.wait_for_card(servers) };
+        say_lost(&device(), ended);
+        self.wait_for_stop(TELLS_WITHIN)?;
+        Err(problem)
+    }
+
+    /// Waits until one of the servers ends.
+    fn next_server_end(&mut self, servers: &mut [Server]) -> Result<(), Problem> {
+        let (ended, status) = self.next_end(|_| {})?;
+        for server in servers.iter_mut().filter(|server| server.child.id() == ended) {
+            server.ended = Some(status);
+        }
+        Ok(())
+    }
+
+    /// Waits to be told to stop, for so long at most.
+    pub(super) fn wait_for_stop(&self, within: Duration) -> Result<(), Problem> {
+        let until = Instant::now() + within;
+        loop {
+            while let Some(signal) = self.next_signal()? {
+                if STOPS.contains(&signal) {
+                    return Ok(());
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)).map_err(io::Error::from)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::super::FAULT;
+    use super::*;
+    use crate::supervisor::status::Cause;
+
+    #[test]
+    fn a_server_whose_program_is_on_another_node_ends_well_only_when_that_has_ended() {
+        let cause = |wait_status| {
+            let device = || "cpu".to_owned();
+            of_served_elsewhere(ExitStatus::from_raw(wait_status), Duration::from_secs(9), device)
+                .map(|problem| (problem.cause(), problem.to_string()))
+        };
+        let code = |code: i32| cause(code << 8);
+        assert_eq!(code(0), None);
+        let died = |how: &str| {
+            Some((
+                Some(Cause::NodeFault),
+                format!("the slice server for cpu ended ({how}), and nobody had asked for that"),
+            ))
+        };
+        assert_eq!(code(FAULT), died("exit status: 123"));
+        assert_eq!(code(1), died("exit status: 1"));
+        assert_eq!(cause(libc::SIGKILL), died("signal: 9 (SIGKILL)"));
+        let lost = code(HOST_LOST).expect("a problem");
+        assert_eq!(lost.0, Some(Cause::NodeFault), "it is tried again");
+        assert!(lost.1.contains("not heard of for 9 s"), "{}", lost.1);
+    }
+}
