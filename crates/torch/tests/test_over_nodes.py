@@ -293,6 +293,36 @@ def test_a_program_apart_is_told_of_its_only_server_that_dies(apart):
     assert (state, printed) == ("completed", "8.0\ntold\n"), errors
 
 
+def test_a_program_apart_that_does_not_notice_that_its_server_died_is_tried_again(apart):
+    program = (
+        "import pathlib, sys, time, torch\nprint(torch.ones(8, device='tessera').sum().item(), flush=True)\n"
+        "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
+    )
+    go = apart.folder / "again"
+    job = apart.submit("-c", program, go, tflops=6, span="pool", host=ASKED)
+    wait("it to compute", lambda: "8.0" in apart.tessera("job", "logs", job).stdout, 120)
+    (victim,) = all_servers(apart)
+    os.kill(victim, signal.SIGKILL)
+    reasons = lambda: [(attempt.get("reason") or {}).get("code") for attempt in apart.ask("job", "show", job)["history"]]
+    wait("it to be tried again", lambda: "NODE_FAULT" in reasons())
+    go.touch()
+    assert apart.ends(job)[0] == "completed"
+
+
+def test_a_program_apart_is_stopped_in_order_while_its_server_hangs(apart):
+    program = (
+        "import signal, sys, torch\nsignal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), sys.exit(3)))\n"
+        "print(torch.ones(8, device='tessera').sum().item(), flush=True)\nsignal.pause()"
+    )
+    job = apart.submit("-c", program, tflops=6, span="pool", host=ASKED, checkpoint={"grace": "4s"})
+    wait("it to compute", lambda: "8.0" in apart.tessera("job", "logs", job).stdout, 120)
+    (server,) = all_servers(apart)
+    os.kill(server, signal.SIGSTOP)
+    apart.tessera("job", "cancel", job, "--yes")
+    wait("it to have been asked", lambda: "asked" in apart.tessera("job", "logs", job).stdout)
+    wait("nothing of it to be left", lambda: not any(processes_on(apart, node) for node in apart.nodes))
+
+
 def test_a_program_apart_is_suspended_and_its_host_drained_and_lost_and_a_part_of_its_card(apart, tmp_path):
     held = tmp_path / "held"
     held.touch()
