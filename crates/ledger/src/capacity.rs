@@ -11,7 +11,7 @@ use crate::rejection::Rejection;
 use crate::spec::JobSpec;
 use crate::state::State;
 use crate::units::{Mebibytes, MilliTflops, Percent};
-use crate::virtual_card::{Span, VirtualCardRequest};
+use crate::virtual_card::{DEVICE_LABEL, Span, VirtualCardRequest};
 
 /// Cards that a request cannot tell apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,10 +195,12 @@ impl State {
     /// Those of [`Capacity::admit`].
     pub fn admit(&self, spec: &JobSpec) -> Result<(), Rejection> {
         self.capacity().admit(spec, self.config().reference_precision)?;
+        // That a node serves devices is found out a while after it has joined, and counts as possible until then.
+        let is_found_out = |key: &str| key == DEVICE_LABEL.0;
         let may = |node: &&Arc<Node>| {
             let labels = &node.description.labels;
-            node.state != NodeState::Forgotten
-                && spec.node_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            let mut asked = spec.node_labels.iter().filter(|(key, _)| !is_found_out(key));
+            node.state != NodeState::Forgotten && asked.all(|(key, value)| labels.get(key) == Some(value))
         };
         let hosts = || self.nodes().filter(may).map(|node| node.description.host);
         let is_enough = |host: Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));

@@ -264,8 +264,10 @@ fn a_host_without_the_labels_of_the_job_does_not_count() {
     let node = NodeDescription { host, ..tessera_testkit::node("other") };
     pool.run(Command::RegisterNode { node, cards: numbered(&[]) });
     let job = submit(&mut pool, |_| ());
-    let spec =
-        JobSpec { host: HostRequest { cpu: MilliCpus(32_000), ..ASKED }, ..JobSpec::clone(&of(&pool, job).spec) };
+    let mut spec = JobSpec::clone(&of(&pool, job).spec);
+    spec.host.cpu = MilliCpus(32_000);
+    assert_eq!(pool.state.admit(&spec), Ok(()), "it may turn out to serve devices");
+    spec.node_labels.insert("zone".to_owned(), "a".to_owned());
     assert!(matches!(pool.state.admit(&spec), Err(Rejection::ExceedsHost { .. })), "{:?}", pool.state.admit(&spec));
 }
 
