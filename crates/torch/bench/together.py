@@ -91,7 +91,7 @@ def report(processors, first):
         "# Several slices as one device: figures", "",
         f"`python crates/torch/bench/together.py --processors {processors:g}{' --first' if first else ''}` (`make device-together`): a training step of an MLP of width {WIDTH} over a batch of {BATCH}, split by batch. Slower slices are emulated by "
         f"their gates: the fastest has {whole:.2f} of one thread in each row, the others their part of that, so that all together need no "
-        f"more than 80 % of {processors:g} processor(s){', and go before what else the machine does, which was busy' if first else ''}. Asked for: at least 85 % of the ideal.", "",
+        f"more than 80 % of {processors:g} processor(s){', and go before what else the machine does' if first else ''}. Asked for: at least 85 % of the ideal.", "",
         "| slices | fastest alone | together | speed-up | ideal | of the ideal | predicted | rows of each | losses apart |", "|---|---|---|---|---|---|---|---|---|",
     )  # fmt: skip
     return "\n".join([*head, *rows]) + "\n"
