@@ -1,12 +1,11 @@
 //! Jobs of the ledger as the API shows them, with what they hold and where that is.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tessera_ledger::wire::{WireEnum, slice_to_wire, spec_to_wire};
 use tessera_ledger::{
     Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobSpec, JobState, LogTime, Move, NodeId, PlannedWorker,
-    Rank, Reason, Rejection, Slice, State, Worker, WorkerExit, WorkerState,
+    Reason, Rejection, Slice, State, Worker, WorkerExit, WorkerState,
 };
 
 use crate::queue_view::told;
@@ -136,11 +135,8 @@ pub fn allocation(state: &State, allocation: &Allocation) -> v1::Allocation {
 }
 
 fn workers(state: &State, allocation: &Allocation) -> Vec<v1::Worker> {
-    let job = state.job(allocation.job);
-    let programs = job.into_iter().flat_map(|job| allocation.programs(&job.spec.virtual_card));
-    let with_programs: BTreeSet<Rank> = programs.map(|worker| worker.rank).collect();
-    let workers = allocation.workers.iter();
-    workers.map(|worker| self::worker(state, worker, !with_programs.contains(&worker.rank))).collect()
+    let workers = state.job(allocation.job).map(|job| allocation.run_programs(&job.spec.virtual_card));
+    workers.into_iter().flatten().map(|(worker, runs)| self::worker(state, worker, !runs)).collect()
 }
 
 fn worker(state: &State, worker: &Worker, only_serves: bool) -> v1::Worker {

@@ -49,10 +49,15 @@ impl JobSpec {
 }
 
 impl Allocation {
-    /// The workers that run a program of a job with such virtual cards, in the order of the programs' ranks.
-    pub fn programs<'a>(&'a self, card: &VirtualCardRequest) -> impl Iterator<Item = &'a Worker> + use<'a> {
+    /// Its workers, each with whether it runs a program of a job with such virtual cards.
+    pub fn run_programs<'a>(&'a self, card: &VirtualCardRequest) -> impl Iterator<Item = (&'a Worker, bool)> + use<'a> {
         let runs = run_programs(card, self.workers.iter().map(|worker| worker.virtual_card));
-        self.workers.iter().zip(runs).filter_map(|(worker, runs)| runs.then_some(worker))
+        self.workers.iter().zip(runs)
+    }
+
+    /// Those that do, in the order of the programs' ranks.
+    pub fn programs<'a>(&'a self, card: &VirtualCardRequest) -> impl Iterator<Item = &'a Worker> + use<'a> {
+        self.run_programs(card).filter_map(|(worker, runs)| runs.then_some(worker))
     }
 
     /// The rank among the programs of the job of the one that a worker runs; `None`: it only serves slices.
@@ -74,15 +79,15 @@ impl Allocation {
         }
     }
 
-    /// Its workers that ask something of their hosts for a job with such a spec, each with that.
-    pub fn asking_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (&'a Worker, HostRequest)> + use<'a> {
+    /// Its workers, each with what it asks of its host for a job with such a spec.
+    pub fn asked_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (&'a Worker, HostRequest)> + use<'a> {
         let asked = spec.asked_by(self.workers.iter().map(|worker| worker.virtual_card));
-        self.workers.iter().zip(asked).filter(|(_, asked)| !asked.is_zero())
+        self.workers.iter().zip(asked)
     }
 
     /// What those of its workers that are not over hold of their hosts, or were promised.
     pub fn held_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
-        let live = |(worker, _): &(&Worker, HostRequest)| worker.state != WorkerState::Stopped;
-        self.asking_of_hosts(spec).filter(live).map(|(worker, asked)| (worker.node, asked))
+        let holds = |(worker, asked): &(&Worker, HostRequest)| worker.state != WorkerState::Stopped && !asked.is_zero();
+        self.asked_of_hosts(spec).filter(holds).map(|(worker, asked)| (worker.node, asked))
     }
 }

@@ -189,7 +189,8 @@ pub enum Rejection {
     StaleAllocation(AllocationId),
     /// What each worker needs of its host is above what any host has.
     #[error(
-        "each worker with a program asks for {} and {} of its host, and no node that could have one has both; the most that any has is {} and {}; ask for less or add nodes",
+        "each worker with a program asks for {} and {} of its host, and no node that could have one has both; the most \
+         that any has is {} and {}; ask for less or add nodes",
         demand.cpu, demand.memory, most.cpu, most.memory
     )]
     ExceedsHost {

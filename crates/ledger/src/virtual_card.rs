@@ -127,7 +127,8 @@ impl VirtualCardRequest {
     }
 
     /// Whether it may lie on several nodes and has one program all the same, in its first worker: the others only serve
-    /// slices, know one another by a secret, and ask for nothing of their hosts. The first may be on a node beside them.
+    /// slices, know one another by a secret, and ask for nothing of their hosts. The first may be on a node beside
+    /// them.
     #[must_use]
     pub fn serves_across_nodes(&self) -> bool {
         self.access == Access::Device && self.span == Span::Pool

@@ -45,13 +45,6 @@ fn grant_gang(pool: &mut Pool, job: JobId) {
     pool.accept(PlanPart::Grant { job, workers: vec![worker(0), worker(1)], victims: vec![] });
 }
 
-fn report(pool: &mut Pool, job: JobId, rank: u32, observation: Observation) {
-    let allocation = pool.allocation_of(job);
-    let worker = allocation.worker(Rank(rank)).expect("it has so many");
-    let reports = vec![WorkerReport { worker: allocation.owner(Rank(rank)), observation }];
-    pool.run(Command::ReportWorkers { node: worker.node, reports });
-}
-
 fn suspend(pool: &mut Pool, job: JobId, saves: Option<u64>) {
     pool.run(Command::SuspendJob { job });
     if let Some(progress) = saves {
@@ -110,10 +103,10 @@ fn a_gang_goes_on_whole_or_from_the_one_before() {
     let mut pool = nodes(2);
     let job = gang(&mut pool);
     pool.report_all(job, &saved(1, 10));
-    report(&mut pool, job, 0, saved(2, 20));
+    pool.report(job, 0, saved(2, 20));
     pool.run(Command::SuspendJob { job });
-    report(&mut pool, job, 0, saved(LAST, 25));
-    report(&mut pool, job, 1, saved(LAST, 24));
+    pool.report(job, 0, saved(LAST, 25));
+    pool.report(job, 1, saved(LAST, 24));
     pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
     let kept: Vec<u64> = pool.state.job(job).unwrap().checkpoints.iter().map(|one| one.key.sequence).collect();
     assert_eq!(kept, [1], "its workers stopped at different places");
@@ -131,10 +124,10 @@ fn another_number_of_workers_goes_on_when_only_the_first_wrote() {
         grant_gang(&mut pool, job);
         pool.report_all(job, &Observation::Running);
         pool.run(Command::SuspendJob { job });
-        report(&mut pool, job, 0, saved(LAST, 5));
+        pool.report(job, 0, saved(LAST, 5));
         let Observation::Saved(part) = saved(LAST, 5) else { panic!("it is") };
         let bytes = if second_wrote { part.bytes } else { 0 };
-        report(&mut pool, job, 1, Observation::Saved(tessera_ledger::SavedPart { bytes, ..part }));
+        pool.report(job, 1, Observation::Saved(tessera_ledger::SavedPart { bytes, ..part }));
         pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
         pool.run(Command::ResumeJob { job });
         pool.grant(job, vec![slice(0, 0, 0, 1)]);
@@ -216,7 +209,7 @@ fn what_does_not_count_is_bounded() {
         let job = gang(&mut pool);
         for sequence in 1..=200 {
             for (rank, apart) in told {
-                report(&mut pool, job, *rank, saved(sequence, 1_000 * sequence + apart));
+                pool.report(job, *rank, saved(sequence, 1_000 * sequence + apart));
             }
             assert!(gathered(&pool, job) <= 64, "{} of {told:?}", gathered(&pool, job));
         }
@@ -239,9 +232,9 @@ fn a_worker_that_is_slow_to_save_is_waited_for() {
     let mut pool = nodes(3);
     let job = gang(&mut pool);
     for sequence in 1..=60 {
-        report(&mut pool, job, 1, saved(sequence, sequence));
+        pool.report(job, 1, saved(sequence, sequence));
         if sequence % 10 == 0 {
-            report(&mut pool, job, 0, saved(sequence - 9, sequence - 9));
+            pool.report(job, 0, saved(sequence - 9, sequence - 9));
             let newest = pool.state.job(job).unwrap().checkpoints.that_count().next().map(|one| one.key.sequence);
             assert_eq!(newest, Some(sequence - 9));
         }
@@ -293,7 +286,7 @@ fn one_that_not_all_workers_saved_is_said_to_be_skipped() {
     let job = gang(&mut pool);
     pool.report_all(job, &saved(1, 10));
     pool.run(Command::SuspendJob { job });
-    report(&mut pool, job, 0, saved(LAST, 20));
+    pool.report(job, 0, saved(LAST, 20));
     pool.report_all(job, &stopped(StopCause::Ordered, Some(15)));
     let key = |sequence| CheckpointKey { attempt: 1, sequence };
     assert_eq!(skipped(&pool), [(key(LAST), Some(key(1)), "1 of 2 workers saved their part".to_owned())]);

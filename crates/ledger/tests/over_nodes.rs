@@ -9,7 +9,7 @@ use pool::{Pool, card, exited, numbered, saved, slice, stopped};
 use tessera_ledger::{
     Access, CardKind, CheckpointKey, Command, DEVICE_LABEL, Eligibility, Event, FAULTS_UNTIL_CORDON, Job, JobId,
     JobSpec, JobState, Mebibytes, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig,
-    Rank, Revision, Slice, Span, StopCause, VirtualCardRequest, WorkerReport,
+    Rank, Revision, Slice, Span, StopCause, VirtualCardRequest,
 };
 
 /// Two nodes that serve devices, and a job that waits for a card over both.
@@ -75,19 +75,12 @@ fn of(pool: &Pool, job: JobId) -> &Job {
     pool.state.job(job).expect("it is in the ledger")
 }
 
-fn report(pool: &mut Pool, job: JobId, rank: u32, observation: Observation) {
-    let allocation = pool.allocation_of(job);
-    let worker = allocation.worker(Rank(rank)).expect("it has so many");
-    let reports = vec![WorkerReport { worker: allocation.owner(Rank(rank)), observation }];
-    pool.run(Command::ReportWorkers { node: worker.node, reports });
-}
-
 #[test]
 fn its_program_saves_for_all_of_it() {
     let (mut pool, job) = running();
-    report(&mut pool, job, 0, saved(1, 10));
+    pool.report(job, 0, saved(1, 10));
     pool.run(Command::SuspendJob { job });
-    report(&mut pool, job, 0, saved(CheckpointKey::LAST, 20));
+    pool.report(job, 0, saved(CheckpointKey::LAST, 20));
     pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
     let kept: Vec<_> = of(&pool, job).checkpoints.that_count().map(|one| (one.progress(), one.workers)).collect();
     assert_eq!(kept, [(20, 1), (10, 1)]);
@@ -102,10 +95,10 @@ fn its_program_saves_for_all_of_it() {
 #[test]
 fn the_end_of_its_program_is_the_end_of_the_job() {
     let (mut pool, job) = running();
-    report(&mut pool, job, 0, exited(0));
+    pool.report(job, 0, exited(0));
     assert_eq!(of(&pool, job).state, JobState::Completing, "what still serves it has nothing to serve");
     pool.run(Command::SuspendJob { job });
-    report(&mut pool, job, 1, stopped(StopCause::Ordered, None));
+    pool.report(job, 1, stopped(StopCause::Ordered, None));
     let ended = of(&pool, job);
     assert_eq!((ended.state, ended.history[0].exit_code), (JobState::Completed, Some(0)));
 }
@@ -114,17 +107,17 @@ fn the_end_of_its_program_is_the_end_of_the_job() {
 fn it_has_ended_by_itself_although_it_was_to_be_suspended_just_then() {
     let (mut pool, job) = running();
     pool.run(Command::SuspendJob { job });
-    report(&mut pool, job, 0, exited(0));
-    report(&mut pool, job, 1, stopped(StopCause::Ordered, Some(0)));
+    pool.report(job, 0, exited(0));
+    pool.report(job, 1, stopped(StopCause::Ordered, Some(0)));
     assert_eq!(of(&pool, job).state, JobState::Completed);
 }
 
 #[test]
 fn a_server_that_ends_well_before_its_program_ends_nothing() {
     let (mut pool, job) = running();
-    report(&mut pool, job, 1, exited(0));
+    pool.report(job, 1, exited(0));
     assert_eq!(of(&pool, job).state, JobState::Running);
-    report(&mut pool, job, 0, exited(3));
+    pool.report(job, 0, exited(3));
     assert_eq!((of(&pool, job).state, of(&pool, job).history[0].exit_code), (JobState::Failed, Some(3)));
 }
 
@@ -136,8 +129,8 @@ fn servers_that_do_not_find_each_other_are_the_fault_of_no_node_and_in_the_end_o
         grant(&mut pool, job);
         // What a worker with a device begins as runs before it has one.
         pool.report_all(job, &Observation::Running);
-        report(&mut pool, job, tries % 2, stopped(StopCause::NodeFault, None));
-        report(&mut pool, job, 1 - tries % 2, stopped(StopCause::Ordered, None));
+        pool.report(job, tries % 2, stopped(StopCause::NodeFault, None));
+        pool.report(job, 1 - tries % 2, stopped(StopCause::Ordered, None));
         pool.time += 3_600_000;
         pool.run(Command::Tick);
         tries += 1;
@@ -199,22 +192,22 @@ fn ports_are_given_back_with_the_allocation() {
 #[test]
 fn a_gang_is_over_when_each_of_its_programs_has_ended() {
     let (mut pool, job) = gang(&[0, 1]);
-    report(&mut pool, job, 2, exited(0));
-    report(&mut pool, job, 3, exited(0));
+    pool.report(job, 2, exited(0));
+    pool.report(job, 3, exited(0));
     assert_eq!(of(&pool, job).state, JobState::Running, "one program is left");
-    report(&mut pool, job, 0, exited(0));
+    pool.report(job, 0, exited(0));
     assert_eq!(of(&pool, job).state, JobState::Completing);
-    report(&mut pool, job, 1, stopped(StopCause::Ordered, None));
+    pool.report(job, 1, stopped(StopCause::Ordered, None));
     assert_eq!(of(&pool, job).state, JobState::Completed);
 }
 
 #[test]
 fn the_exit_code_of_a_gang_is_that_of_the_program_that_failed() {
     let (mut pool, job) = gang(&[0, 1]);
-    report(&mut pool, job, 0, exited(0));
-    report(&mut pool, job, 2, exited(5));
+    pool.report(job, 0, exited(0));
+    pool.report(job, 2, exited(5));
     for served in [1, 3] {
-        report(&mut pool, job, served, stopped(StopCause::Ordered, None));
+        pool.report(job, served, stopped(StopCause::Ordered, None));
     }
     assert_eq!((of(&pool, job).state, of(&pool, job).history[0].exit_code), (JobState::Failed, Some(5)));
 }
@@ -224,7 +217,7 @@ fn each_program_of_a_gang_saves_its_part_and_finds_it_on_however_many_nodes_its_
     let (mut pool, job) = gang(&[0, 1]);
     pool.run(Command::SuspendJob { job });
     for program in [0, 2] {
-        report(&mut pool, job, program, saved(CheckpointKey::LAST, 20));
+        pool.report(job, program, saved(CheckpointKey::LAST, 20));
     }
     pool.report_all(job, &stopped(StopCause::Ordered, Some(0)));
     let kept: Vec<_> = of(&pool, job).checkpoints.that_count().cloned().collect();
@@ -238,11 +231,11 @@ fn each_program_of_a_gang_saves_its_part_and_finds_it_on_however_many_nodes_its_
 fn a_program_that_fails_because_a_part_of_another_card_was_lost_is_not_blamed() {
     for (lost, state) in [(StopCause::NodeFault, JobState::Pending), (StopCause::Ordered, JobState::Failed)] {
         let (mut pool, job) = gang(&[0, 1]);
-        report(&mut pool, job, 2, exited(1));
+        pool.report(job, 2, exited(1));
         assert_eq!(of(&pool, job).state, JobState::Completing);
-        report(&mut pool, job, 0, stopped(lost, None));
+        pool.report(job, 0, stopped(lost, None));
         for served in [1, 3] {
-            report(&mut pool, job, served, stopped(StopCause::Ordered, None));
+            pool.report(job, served, stopped(StopCause::Ordered, None));
         }
         assert_eq!(of(&pool, job).state, state, "{lost:?}");
     }
@@ -254,10 +247,10 @@ fn a_gang_that_loses_parts_time_and_again_is_blamed_in_the_end() {
     let mut tries = 0;
     while of(&pool, job).state == JobState::Pending {
         grant_gang(&mut pool, job, &[0, 1]);
-        report(&mut pool, job, 2, exited(1));
-        report(&mut pool, job, 0, stopped(StopCause::NodeFault, None));
+        pool.report(job, 2, exited(1));
+        pool.report(job, 0, stopped(StopCause::NodeFault, None));
         for served in [1, 3] {
-            report(&mut pool, job, served, stopped(StopCause::Ordered, None));
+            pool.report(job, served, stopped(StopCause::Ordered, None));
         }
         pool.time += 3_600_000;
         pool.run(Command::Tick);

@@ -6,7 +6,7 @@ use pool::{Pool, card, exited, numbered, slice, stopped};
 use tessera_ledger::{
     Access, AllocationPhase, CardDescription, CardKind, Command, DEVICE_LABEL, HostCapacity, HostRequest, Job, JobId,
     JobSpec, JobState, Mebibytes, MilliCpus, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker,
-    Rank, Rejection, Span, StopCause, WorkerReport, WorkerState,
+    Rank, Rejection, Span, StopCause, WorkerState,
 };
 
 /// What each program asks of its host.
@@ -82,13 +82,6 @@ fn of(pool: &Pool, job: JobId) -> &Job {
     pool.state.job(job).expect("it is in the ledger")
 }
 
-fn report(pool: &mut Pool, job: JobId, rank: u32, observation: Observation) {
-    let allocation = pool.allocation_of(job);
-    let worker = allocation.worker(Rank(rank)).expect("it has so many");
-    let reports = vec![WorkerReport { worker: allocation.owner(Rank(rank)), observation }];
-    pool.run(Command::ReportWorkers { node: worker.node, reports });
-}
-
 fn used(pool: &Pool) -> [HostRequest; 3] {
     [NodeId(0), NodeId(1), HOST].map(|node| pool.state.host_use(node).used)
 }
@@ -97,10 +90,10 @@ fn used(pool: &Pool) -> [HostRequest; 3] {
 fn only_the_host_of_the_program_is_asked_for_anything() {
     let (mut pool, job) = running();
     assert_eq!(used(&pool), [HostRequest::ZERO, HostRequest::ZERO, ASKED]);
-    report(&mut pool, job, 0, exited(0));
+    pool.report(job, 0, exited(0));
     assert_eq!(used(&pool), [HostRequest::ZERO; 3]);
     for served in [1, 2] {
-        report(&mut pool, job, served, stopped(StopCause::Ordered, Some(0)));
+        pool.report(job, served, stopped(StopCause::Ordered, Some(0)));
     }
     assert_eq!(of(&pool, job).state, JobState::Completed);
 }
@@ -193,7 +186,7 @@ fn the_loss_of_its_host_ends_the_attempt_once_its_lease_is_over() {
     assert_eq!(pool.allocation_of(job).workers[0].state, WorkerState::Stopped, "its lease is over");
     assert_eq!(pool.allocation_of(job).phase, AllocationPhase::Ending);
     for served in [1, 2] {
-        report(&mut pool, job, served, stopped(StopCause::Ordered, Some(0)));
+        pool.report(job, served, stopped(StopCause::Ordered, Some(0)));
     }
     assert_eq!((of(&pool, job).state, used(&pool)), (JobState::Pending, [HostRequest::ZERO; 3]));
 }
@@ -215,9 +208,9 @@ fn what_a_program_waits_for_may_be_held_by_a_program() {
     pool.accept(part(vec![victims[0]]));
     assert_eq!(pool.allocation_of(urgent).phase, AllocationPhase::Waiting);
     // Its server gives back nothing that is waited for.
-    report(&mut pool, victims[0], 1, stopped(StopCause::Ordered, Some(0)));
+    pool.report(victims[0], 1, stopped(StopCause::Ordered, Some(0)));
     assert_eq!(pool.allocation_of(urgent).phase, AllocationPhase::Waiting);
-    report(&mut pool, victims[0], 0, stopped(StopCause::Ordered, Some(0)));
+    pool.report(victims[0], 0, stopped(StopCause::Ordered, Some(0)));
     assert_eq!(pool.allocation_of(urgent).phase, AllocationPhase::Active);
     // A victim whose program is elsewhere would be preempted in vain.
     let third = submit(&mut pool, |spec| spec.priority = 95);
@@ -250,9 +243,9 @@ fn a_gang_that_waits_for_a_host_is_given_up_as_a_whole() {
 #[test]
 fn only_a_program_that_ended_by_itself_speaks_for_the_device() {
     let (mut pool, job) = running();
-    report(&mut pool, job, 0, stopped(StopCause::NodeFault, None));
+    pool.report(job, 0, stopped(StopCause::NodeFault, None));
     let faults = of(&pool, job).node_faults;
-    report(&mut pool, job, 1, exited(0));
+    pool.report(job, 1, exited(0));
     assert_eq!((of(&pool, job).node_faults, faults), (1, 1));
 }
 

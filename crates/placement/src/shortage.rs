@@ -213,7 +213,8 @@ pub(crate) fn host_shortage(index: &mut Index, demand: &Demand) -> Option<Explan
         None => ("each worker needs", "of its host, and the hosts with a card for it"),
     };
     let text = format!(
-        "there is room for it on cards, but {who} {needed_cpu} and {needed_memory} {hosts} have at most {cpu} and {memory} left"
+        "there is room for it on cards, but {who} {needed_cpu} and {needed_memory} {hosts} have at most {cpu} and \
+         {memory} left"
     );
     let best = HostRequest { cpu, memory };
     let change = "ask for less of the host, or wait until other jobs there end";

@@ -42,8 +42,8 @@ pub enum RunError {
     Stopped(#[source] StopReason),
     /// The process was told who it is, and nobody admitted it.
     #[error(
-        "this process was told that it is {identity}, and was not admitted within {}; start it again, and then initialize the \
-         cluster or add this member anew",
+        "this process was told that it is {identity}, and was not admitted within {}; start it again, and then \
+         initialize the cluster or add this member anew",
         humane(ADMISSION)
     )]
     NotAdmitted {

@@ -5,6 +5,7 @@ import atexit
 import os
 import tempfile
 
+import elsewhere
 import serving
 
 _folder = tempfile.TemporaryDirectory()
@@ -30,3 +31,17 @@ def folder(tmp_path):
     # Paths of Unix sockets are short.
     with tempfile.TemporaryDirectory(prefix="tessera-") as short:
         yield short
+
+
+@pytest.fixture
+def asked(folder):
+    """Whoever knows where the slice server of a program is that is elsewhere."""
+    return elsewhere.Asked(folder)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    """What a slice server keeps of itself."""
+    kept = tmp_path / "checkpoint"
+    kept.mkdir()
+    return kept

@@ -29,7 +29,8 @@ for step in range(steps):
 print(*(p.detach().cpu().double().sum().item().hex() for p in model.parameters()), flush=True)
 print("resumed", torch.tessera.statistics()["resumed"], flush=True)
 """
-GRAPH = """
+# Records a step.
+RECORDING = """
 import sys, torch
 torch.manual_seed(5)
 model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1)).to("tessera")
@@ -45,6 +46,8 @@ step(), step()
 graph = torch.tessera.Graph()
 with torch.tessera.graph(graph):
     loss = step()
+"""
+GRAPH = RECORDING + """
 for number in range(int(sys.argv[1])):
     graph.replay()
     if number % 4 == 0:
@@ -187,10 +190,10 @@ class Cut:
                 pass
 
 
-def start(asked, program, *arguments, **environment):
+def start(asked, program, *arguments, stdin=None, **environment):
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)], env=asked.environment(**environment), cwd=serving.TESTS, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 

@@ -11,24 +11,12 @@ import threading
 import pytest
 import serving
 import torch
-from elsewhere import GRAPH, PROGRAM, Asked, Cut, Kept, come_to, split, start, undisturbed
+from elsewhere import GRAPH, PROGRAM, Cut, Kept, come_to, split, start, undisturbed
 from serving import finish
 from tessera import _native
 
 
-@pytest.fixture
-def asked(folder):
-    return Asked(folder)
-
-
-@pytest.fixture
-def checkpoints(tmp_path):
-    kept = tmp_path / "checkpoint"
-    kept.mkdir()
-    return kept
-
-
-@pytest.mark.parametrize(("program", "steps"), [(PROGRAM, 12), (GRAPH, 40)], ids=["training", "recorded"])
+@pytest.mark.parametrize(("program", "steps"), [(PROGRAM, 12), (GRAPH, 2000)], ids=["training", "recorded"])
 def test_a_program_goes_on_where_its_server_was_suspended(folder, asked, checkpoints, program, steps):
     server = Kept(folder, checkpoints, epoch=1)
     asked.at(server)

@@ -99,9 +99,8 @@ def node_of(job):
     return job["allocation"]["workers"][0]["node"]
 
 
-def server_of(pool):
-    """Process of the only slice server of the pool: one that descends from an agent."""
-
+def servers_of(pool):
+    """Processes of the slice servers of the pool, those that descend from an agent, with the words they were started with."""
     agents = {process.pid for process in pool.processes.values()}
 
     def belongs(pid):
@@ -109,14 +108,20 @@ def server_of(pool):
             pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
         return pid > 1
 
-    found = []
+    found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if b"-m\0tessera.slice" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() and belongs(int(pid)):
-                found.append(int(pid))
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if "tessera.slice" in words and belongs(int(pid)):
+                found[int(pid)] = words
         except OSError:  # it has ended
             pass
-    (server,) = found
+    return found
+
+
+def server_of(pool):
+    """Process of the only slice server of the pool."""
+    (server,) = servers_of(pool)
     return server
 
 

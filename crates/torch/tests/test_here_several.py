@@ -1,13 +1,12 @@
 """`tessera run --here` on a card of several slices of one node: it comes and goes as one slice does."""
 
 import os
-import pathlib
 import signal
 import sys
 
 import pytest
 from pools import served, wait
-from test_here import STEPS, TESTS, Here, loss, node_of
+from test_here import STEPS, TESTS, Here, drain, loss, servers_of
 
 CARD = '[[node.card]]\nkind = "gpu"\nvendor = "acme"\nmodel = "G8"\nmemory_gib = 16\ntflops = { fp16 = 8 }\n'
 INVENTORY = "".join(f'[[node]]\nname = "node-{number}"\n{CARD * 2}' for number in range(2))
@@ -45,24 +44,9 @@ def undisturbed(pool):
     return loss(printed)
 
 
-def servers_of(pool):
-    """Processes of the slice servers of the pool, by their rank: those that descend from an agent."""
-    agents = {process.pid for process in pool.processes.values()}
-
-    def belongs(pid):
-        while pid > 1 and pid not in agents:
-            pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        return pid > 1
-
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            if "tessera.slice" in words and "--rank" in words and belongs(int(pid)):
-                found[int(words[words.index("--rank") + 1])] = int(pid)
-        except OSError:  # it has ended
-            pass
-    return found
+def by_rank(pool):
+    """Processes of the slice servers of the pool's card."""
+    return {int(words[words.index("--rank") + 1]): pid for pid, words in servers_of(pool).items()}
 
 
 def suspend(pool, program, job):
@@ -72,19 +56,12 @@ def suspend(pool, program, job):
     pool.tessera("job", "resume", job)
 
 
-def drain(pool, program, job):
-    node = node_of(program.job())
-    pool.tessera("node", "drain", node, "--yes")
-    wait("it to be elsewhere", lambda: (job := program.job())["state"] == "running" and node_of(job) != node, 90)
-    pool.tessera("node", "uncordon", node)
-
-
 def kill_another(pool, program, job):
-    os.kill(servers_of(pool)[1], signal.SIGKILL)
+    os.kill(by_rank(pool)[1], signal.SIGKILL)
 
 
 def kill_first(pool, program, job):
-    os.kill(servers_of(pool)[0], signal.SIGKILL)
+    os.kill(by_rank(pool)[0], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("disturb", [suspend, drain, kill_another, kill_first])

@@ -11,6 +11,7 @@ import groups
 import pytest
 import serving
 import torch
+from elsewhere import RECORDING
 
 from tessera import checkpoints, snapshot, snapshot_file
 
@@ -87,22 +88,7 @@ def test_a_training_goes_on_on_fewer_and_on_more_slices(folder, undisturbed, spl
     assert values == undisturbed[0] if split == "layers" else values == pytest.approx(undisturbed[0], rel=1e-4, abs=1e-4)
 
 
-RECORDED = """
-import sys, torch
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 1)).to("tessera")
-optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-inputs = torch.randn(16, 16).to("tessera")
-def step():
-    loss = model(inputs).square().mean()
-    optimiser.zero_grad(set_to_none=False)
-    loss.backward()
-    optimiser.step()
-    return loss
-step(), step()
-graph = torch.tessera.Graph()
-with torch.tessera.graph(graph):
-    loss = step()
+RECORDED = RECORDING + """
 for number in range(8):
     graph.replay()
     if number == 3:

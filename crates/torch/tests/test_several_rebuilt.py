@@ -8,22 +8,10 @@ import subprocess
 import groups
 import pytest
 import serving
-from elsewhere import GRAPH, PROGRAM, Asked, come_to, split, start, undisturbed
+from elsewhere import GRAPH, PROGRAM, come_to, split, start, undisturbed
 from test_deadly import Pool
 
 SLICES = [("200MiB", "--share", 0.4), ("400MiB", "--share", 0.9), ("200MiB", "--share", 0.3)]
-
-
-@pytest.fixture
-def asked(folder):
-    return Asked(folder)
-
-
-@pytest.fixture
-def checkpoints(tmp_path):
-    kept = tmp_path / "checkpoint"
-    kept.mkdir()
-    return kept
 
 
 def same(printed, wanted, by):
@@ -89,10 +77,7 @@ print(before.sum().item())
 """
     card = groups.Kept(folder, checkpoints, SLICES, epoch=1)
     asked.at(card)
-    running = subprocess.Popen(
-        [serving.sys.executable, "-c", program], env=asked.environment(TESSERA_BATCH="1"), text=True, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    running = start(asked, program, stdin=subprocess.PIPE, TESSERA_BATCH="1")
     come_to("issued", running)
     assert card.suspend() == [0, 0, 0]
     with groups.Kept(folder, checkpoints, SLICES[:2], epoch=2) as card:
@@ -113,10 +98,7 @@ for number in range(12):
 """
     with groups.Kept(folder, checkpoints, SLICES[:2], epoch=1) as card:
         asked.at(card)
-        running = subprocess.Popen(
-            [serving.sys.executable, "-c", program], env=asked.environment(TESSERA_JOURNAL_MIB="1"), text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        running = start(asked, program, stdin=subprocess.PIPE, TESSERA_JOURNAL_MIB="1")
         come_to("5 ", running)
     with groups.Kept(folder, checkpoints, SLICES[:2], epoch=2) as card:
         asked.at(card)

@@ -58,18 +58,6 @@ def begin():
         program.end()
 
 
-@pytest.fixture
-def asked(folder):
-    return Asked(folder)
-
-
-@pytest.fixture
-def checkpoints(tmp_path):
-    kept = tmp_path / "checkpoint"
-    kept.mkdir()
-    return kept
-
-
 def test_a_program_whose_connection_broke_is_not_robbed(folder, asked, checkpoints, begin):
     with Kept(folder, checkpoints) as server:
         network = Valve(server)

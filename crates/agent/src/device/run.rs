@@ -1,9 +1,9 @@
 //! The process that a worker with a device begins as: starts its slice servers, then its program, and ends as that
 //! does.
 //!
-//! It has no runtime, and no thread but the one that speaks to a server of another node (`presence.rs`): it waits beside
-//! a program for as long as that runs. Signals come to this process, and it passes each on, once, to the program's own
-//! process group, which the program leads as it would without a device.
+//! It has no runtime, and no thread but the one that speaks to a server of another node (`presence.rs`): it waits
+//! beside a program for as long as that runs. Signals come to this process, and it passes each on, once, to the
+//! program's own process group, which the program leads as it would without a device.
 
 mod apart;
 mod presence;
@@ -13,10 +13,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -189,7 +189,7 @@ impl Worker {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             // What it said before it ended counts: that is read first.
             let patience = if one_ended { Some(Duration::ZERO) } else { left };
-            let has_said = self.wait_for_word(&stdout, patience)?;
+            let has_said = self.wait_for_signal_or(Some(stdout.as_fd()), patience)?;
             while let Some(signal) = self.next_signal()? {
                 one_ended |= signal == libc::SIGCHLD;
                 if !matches!(signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGWINCH | libc::SIGURG) {
@@ -230,16 +230,6 @@ impl Worker {
         }
     }
 
-    /// Waits for something to be read from a server, or for a signal; says whether there is something to be read.
-    fn wait_for_word(&self, stdout: &ChildStdout, patience: Option<Duration>) -> Result<bool, Problem> {
-        let mut ready =
-            [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let patience =
-            patience.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
-        poll(&mut ready, patience).map_err(io::Error::from)?;
-        Ok(ready[0].any().unwrap_or(false))
-    }
-
     /// Fails when one of the servers has ended.
     fn miss_none(&self, servers: &mut [Server]) -> Result<(), Problem> {
         while let Some((ended, status)) = reap(libc::WNOHANG)? {
@@ -255,6 +245,30 @@ impl Worker {
     fn next_signal(&self) -> Result<Option<i32>, Problem> {
         let info = self.signals.read_signal().map_err(io::Error::from)?;
         Ok(info.map(|info| info.ssi_signo.cast_signed()))
+    }
+
+    /// The next signal to stop, if one has come; others that came before it are dropped.
+    fn next_stop(&self) -> Result<Option<i32>, Problem> {
+        while let Some(signal) = self.next_signal()? {
+            if STOPS.contains(&signal) {
+                return Ok(Some(signal));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for a signal, for so long at most if that is said.
+    fn wait_for_signal(&self, within: Option<Duration>) -> Result<(), Problem> {
+        self.wait_for_signal_or(None, within).map(drop)
+    }
+
+    /// The same, or until something else can be read; says whether it can.
+    fn wait_for_signal_or(&self, other: Option<BorrowedFd<'_>>, within: Option<Duration>) -> Result<bool, Problem> {
+        let read = [Some(self.signals.as_fd()), other].into_iter().flatten();
+        let mut ready: Vec<_> = read.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
+        let patience = within.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+        poll(&mut ready, patience).map_err(io::Error::from)?;
+        Ok(ready.get(1).and_then(PollFd::any).unwrap_or(false))
     }
 
     fn start_program(&self, words: &[OsString], address: &str) -> Result<Child, Problem> {
@@ -300,9 +314,7 @@ impl Worker {
                 Some((ended, status)) if ended.cast_unsigned() == first.child.id() => first.ended = Some(status),
                 Some(_) => {}
                 None => {
-                    let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now()));
-                    let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-                    poll(&mut ready, left.unwrap_or(PollTimeout::ZERO)).map_err(io::Error::from)?;
+                    self.wait_for_signal(Some(until.saturating_duration_since(Instant::now())))?;
                     while self.next_signal()?.is_some() {}
                 }
             }
@@ -344,8 +356,7 @@ impl Worker {
             if let Some((ended, status)) = reap(libc::WNOHANG)? {
                 return Ok((ended.cast_unsigned(), status));
             }
-            let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            poll(&mut ready, PollTimeout::NONE).map_err(io::Error::from)?;
+            self.wait_for_signal(None)?;
         }
     }
 }

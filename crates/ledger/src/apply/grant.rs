@@ -82,9 +82,7 @@ impl State {
         self.next_allocation = AllocationId(id.0 + 1);
         let epoch = Epoch(self.revision.0);
         let backed = planned.iter().map(|worker| worker.virtual_card);
-        let spec = self.jobs.get(&job).map(|job| Arc::clone(&job.spec));
-        let asked: Vec<_> =
-            spec.into_iter().flat_map(|spec| spec.asked_by(backed.clone()).collect::<Vec<_>>()).collect();
+        let asked: Vec<_> = self.jobs.get(&job).map(|job| job.spec.asked_by(backed)).into_iter().flatten().collect();
         let mut amount = QueueAmount::default();
         let mut workers = Vec::with_capacity(planned.len());
         for (rank, plan) in (0u32..).zip(planned) {

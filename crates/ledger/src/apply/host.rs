@@ -14,14 +14,13 @@ impl State {
     /// What a worker of an allocation asks of its host.
     pub(super) fn asked_of_host(&self, allocation: &Allocation, rank: Rank) -> HostRequest {
         let Some(job) = self.jobs.get(&allocation.job) else { return HostRequest::ZERO };
-        let mut asking = allocation.asking_of_hosts(&job.spec);
-        asking.find(|(worker, _)| worker.rank == rank).map_or(HostRequest::ZERO, |(_, asked)| asked)
+        let mut asked = allocation.asked_of_hosts(&job.spec);
+        asked.find(|(worker, _)| worker.rank == rank).map_or(HostRequest::ZERO, |(_, asked)| asked)
     }
 
     /// What the workers of an allocation that are not over hold of their hosts, or were promised.
     fn held_of_hosts<'a>(&self, allocation: &'a Allocation) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
-        let job = self.jobs.get(&allocation.job);
-        job.into_iter().flat_map(|job| allocation.held_of_hosts(&job.spec)).collect::<Vec<_>>().into_iter()
+        self.jobs.get(&allocation.job).map(|job| allocation.held_of_hosts(&job.spec)).into_iter().flatten()
     }
 
     /// Changes what is held of a host.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tessera_ledger::{
     Allocation, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId,
-    JobSpec, Level, LogTime, Mebibytes, MilliTflops, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker,
+    JobSpec, Level, LogTime, Mebibytes, MilliTflops, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Rank,
     Rejection, Request, RetryPolicy, Revision, SavedPart, Slice, State, StopCause, WorkerExit, WorkerReport, laws,
 };
 pub use tessera_testkit::node;
@@ -162,11 +162,18 @@ impl Pool {
     }
 
     /// Every worker of the job says the same.
-    pub fn report_all(&mut self, job: JobId, observation: &Observation) {
+    /// A worker that a job has says something.
+    pub fn report(&mut self, job: JobId, rank: u32, observation: Observation) {
         let allocation = self.allocation_of(job);
-        for worker in allocation.workers.iter() {
-            let report = WorkerReport { worker: allocation.owner(worker.rank), observation: observation.clone() };
-            self.run(Command::ReportWorkers { node: worker.node, reports: vec![report] });
+        let worker = allocation.worker(Rank(rank)).expect("it has so many");
+        let reports = vec![WorkerReport { worker: allocation.owner(worker.rank), observation }];
+        self.run(Command::ReportWorkers { node: worker.node, reports });
+    }
+
+    /// All of them say the same.
+    pub fn report_all(&mut self, job: JobId, observation: &Observation) {
+        for worker in self.allocation_of(job).workers.iter() {
+            self.report(job, worker.rank.0, observation.clone());
         }
     }
 }

@@ -45,12 +45,8 @@ fn has_room(index: &Index, demand: &Demand, id: NodeId) -> bool {
 fn beside(index: &mut Index, demand: &Demand, with: NodeId) -> Option<NodeId> {
     let all = index.nodes().len() as u64;
     index.looked_at += all;
-    let index = &*index;
-    let together = demand.affinity.together.as_str();
-    let is_with = |id: NodeId| together.is_empty() || index.label(id, together) == index.label(with, together);
-    let with_room = index
-        .nodes()
-        .filter(|(id, node)| demand.fits_program(node) && demand.may_have_program(index, *id, node) && is_with(*id));
+    let may = demand.may_be_beside(index, Some(with));
+    let with_room = index.nodes().filter(|(id, node)| demand.fits_program(node) && may(*id, node));
     with_room.map(|(id, node)| (!node.cards.is_empty(), id)).min().map(|(_, id)| id)
 }
 
@@ -59,6 +55,18 @@ impl Demand {
     pub(crate) fn may_have_program(&self, index: &Index, id: NodeId, node: &NodeEntry) -> bool {
         let avoid = &self.affinity.avoid;
         node.is_grantable() && self.is_labelled(node) && (avoid.is_empty() || !index.surroundings.has(id, avoid))
+    }
+
+    /// The same where the program is to be together with a node of its card as the job wants that.
+    pub(crate) fn may_be_beside<'a>(
+        &'a self,
+        index: &'a Index,
+        with: Option<NodeId>,
+    ) -> impl Fn(NodeId, &NodeEntry) -> bool {
+        let together = self.affinity.together.as_str();
+        let wanted = with.and_then(|node| index.label(node, together));
+        let is_with = move |id: NodeId| together.is_empty() || index.label(id, together) == wanted;
+        move |id, node| self.may_have_program(index, id, node) && is_with(id)
     }
 
     /// Whether a host has room for a program that is not with each worker.

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Rank,
-    Slice, State, WorkerState,
+    Allocation, AllocationId, AllocationPhase, CardId, HostRequest, JobSpec, LogTime, NodeId, PlannedWorker, Slice,
+    State, WorkerState,
 };
 
 use super::Index;
@@ -55,14 +55,12 @@ impl Holdings {
 /// What the workers of an allocation hold on a node.
 fn held_by(state: &State, node: NodeId, allocation: &Allocation) -> Vec<Holding> {
     let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
-    let asking = state.job(allocation.job).map(|job| allocation.asking_of_hosts(&job.spec));
-    let hosts: BTreeMap<Rank, HostRequest> =
-        asking.into_iter().flatten().map(|(worker, asked)| (worker.rank, asked)).collect();
-    let there = allocation.workers.iter().filter(|worker| worker.node == node && worker.state != WorkerState::Stopped);
-    let held = there.map(|worker| Holding {
+    let asked = state.job(allocation.job).map(|job| allocation.asked_of_hosts(&job.spec)).into_iter().flatten();
+    let there = asked.filter(|(worker, _)| worker.node == node && worker.state != WorkerState::Stopped);
+    let held = there.map(|(worker, host)| Holding {
         hold: Hold { end: if worker.state == WorkerState::Draining { SOON } else { hold.end }, ..hold },
         lost: worker.state == WorkerState::Lost,
-        host: hosts.get(&worker.rank).copied().unwrap_or_default(),
+        host,
         slices: worker.slices.clone(),
     });
     held.collect()

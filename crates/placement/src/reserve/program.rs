@@ -39,11 +39,9 @@ struct Hosts<'a> {
 
 impl<'a> Hosts<'a> {
     fn of(index: &'a mut Index, state: &State, demand: &Demand, choice: &Choice, request: HostRequest) -> Self {
-        let together = demand.affinity.together.as_str();
-        let with = choice.kept.cards.first().and_then(|card| index.label(card.node, together));
-        let is_with = |id: NodeId| together.is_empty() || index.label(id, together) == with;
-        let may = index.nodes().filter(|(id, node)| demand.may_have_program(index, *id, node) && is_with(*id));
-        let nodes: Vec<NodeId> = may.map(|(id, _)| id).collect();
+        let may = demand.may_be_beside(index, choice.kept.cards.first().map(|card| card.node));
+        let nodes: Vec<NodeId> = index.nodes().filter(|(id, node)| may(*id, node)).map(|(id, _)| id).collect();
+        drop(may);
         index.looked_at += nodes.len() as u64;
         nodes.iter().for_each(|id| index.read_schedule(state, *id));
         Self { index, nodes, request }

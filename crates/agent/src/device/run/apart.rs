@@ -5,12 +5,9 @@
 //! network itself ([`Presence`]): a signal, and the end of the program, may come at any time.
 
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tessera_slice::Address;
 use tessera_slice::handshake::Credentials;
 
@@ -67,16 +64,14 @@ impl Worker {
                     Heard::Nothing(why) | Heard::Gone(why) => last = why,
                 }
             }
-            while let Some(signal) = self.next_signal()? {
-                if STOPS.contains(&signal) {
-                    return Err(Problem::Stopped(signal));
-                }
+            if let Some(signal) = self.next_stop()? {
+                return Err(Problem::Stopped(signal));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Problem::NoCard(last));
             }
-            self.wait_for_news(presence, Some(left))?;
+            self.wait_for_signal_or(Some(presence.descriptor()), Some(left))?;
         }
     }
 
@@ -102,7 +97,7 @@ impl Worker {
                 }
                 reached = hears;
             }
-            self.wait_for_news(presence, None)?;
+            self.wait_for_signal_or(Some(presence.descriptor()), None)?;
         }
     }
 
@@ -122,26 +117,15 @@ impl Worker {
                 }
                 heard = news == Heard::Here;
             }
-            while let Some(signal) = self.next_signal()? {
-                if STOPS.contains(&signal) {
-                    return Ok(false);
-                }
+            if self.next_stop()?.is_some() {
+                return Ok(false);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(!heard);
             }
-            self.wait_for_news(presence, Some(left))?;
+            self.wait_for_signal_or(Some(presence.descriptor()), Some(left))?;
         }
-    }
-
-    /// Waits for a signal, or for what comes of a word to the server.
-    fn wait_for_news(&self, presence: &Presence, within: Option<Duration>) -> Result<(), Problem> {
-        let signals = PollFd::new(self.signals.as_fd(), PollFlags::POLLIN);
-        let words = PollFd::new(presence.descriptor(), PollFlags::POLLIN);
-        let patience = within.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
-        poll(&mut [signals, words], patience).map_err(io::Error::from)?;
-        Ok(())
     }
 }
 

@@ -1,17 +1,13 @@
 //! A worker whose program is on another node: it has servers of a card, and waits until that is over.
 
-use std::io;
-use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use super::{HOST_LOST, Problem, STOPS, Server, TELLS_WITHIN, Worker, say_lost};
+use super::{HOST_LOST, Problem, Server, TELLS_WITHIN, Worker, say_lost};
 
 /// What it means for its job that the first server of a card ended so whose program is on another node. When that has
-/// ended, however it did, the server ends well. A host that is not heard of is that node's matter, which tells so itself
-/// where it can: for this worker a part of the job is lost, and the job is tried again.
+/// ended, however it did, the server ends well. A host that is not heard of is that node's matter, which tells so
+/// itself where it can: for this worker a part of the job is lost, and the job is tried again.
 fn of_served_elsewhere(ended: ExitStatus, lease: Duration, device: impl Fn() -> String) -> Option<Problem> {
     match ended.code() {
         Some(0) => None,
@@ -60,17 +56,11 @@ impl Worker {
     pub(super) fn wait_for_stop(&self, within: Duration) -> Result<(), Problem> {
         let until = Instant::now() + within;
         loop {
-            while let Some(signal) = self.next_signal()? {
-                if STOPS.contains(&signal) {
-                    return Ok(());
-                }
-            }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if self.next_stop()?.is_some() || left.is_zero() {
                 return Ok(());
             }
-            let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)).map_err(io::Error::from)?;
+            self.wait_for_signal(Some(left))?;
         }
     }
 }
