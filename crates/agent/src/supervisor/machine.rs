@@ -25,6 +25,10 @@ use crate::boot::BootTime;
 use crate::process::ProcessId;
 use crate::worker::{Fence, Lease, StopPolicy, StopSignal};
 
+/// Why a program on a host beside its card is not dumped.
+const BESIDE_CARD: &str = "its processes cannot be dumped: its program is on another host than its card, and only images of \
+                           both on one host are made; ask for less of the host, so that they fit together";
+
 /// Both clocks, read by the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
@@ -57,6 +61,8 @@ pub enum Event {
         /// Nothing of the worker is alive.
         empty: bool,
     },
+    /// What runs beside it and has its card has ended: whose fault that is, and why.
+    CardLost(Cause, String),
     /// The agent went away before it said that the order is durable.
     Abandoned,
     /// The supervisor itself was told to end: the host shuts down.
@@ -103,6 +109,8 @@ pub struct Rules {
     pub longest_lease: Duration,
     /// Whether its processes are dumped where its job is to go on later.
     pub dumps: bool,
+    /// Whether they cannot be although its job wants that, because their card is on other nodes.
+    pub is_beside_card: bool,
 }
 
 /// The state of a supervisor.
@@ -209,6 +217,7 @@ impl Machine {
             Event::StartFailed(failure) => self.start_failed(now, failure),
             Event::Dumped(outcome) => self.dumped(outcome),
             Event::Snapshotted(snapshot) => self.snapshotted(snapshot),
+            Event::CardLost(cause, message) => self.card_lost(now, cause, message),
             Event::Exited { exit, because } => self.exited(now, exit, because),
             Event::Probed { empty } => self.probed(now, empty),
             Event::Abandoned if !self.begun => {
@@ -326,6 +335,9 @@ impl Machine {
             // One after the other.
             let effects = if self.snapshotting { vec![Effect::Publish] } else { vec![Effect::Dump, Effect::Publish] };
             return self.awake(effects);
+        }
+        if save && self.rules.is_beside_card {
+            BESIDE_CARD.clone_into(&mut self.status.not_saved);
         }
         self.awake(vec![Effect::Signal(policy.signal), Effect::Publish])
     }

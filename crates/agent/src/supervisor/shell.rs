@@ -14,6 +14,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::syncfs;
 
+use super::companion::{Companion, Said};
 use super::connections::Connections;
 use super::containment::Containment;
 use super::early::{Ahead, Early};
@@ -32,6 +33,9 @@ use crate::cgroup::WorkerGroup;
 use crate::device::Word;
 use crate::process::{ProcessId, reap};
 use crate::worker::WORK_FOLDER;
+
+/// Why a card is not saved whose slice servers are gone.
+const NO_COMPANION: &str = "the process with the slice servers of its card is gone";
 
 /// Why a supervisor could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +87,9 @@ struct Shell {
     pump: Option<Pump>,
     /// Whether the worker begins as a process of ours, which leaves word when it cannot go on.
     has_device: bool,
+    /// What is started beside the program, which waits for it; `None`: nothing, or it is there.
+    to_be_beside: Option<Box<Launch>>,
+    companion: Option<Companion>,
     finished: bool,
 }
 
@@ -109,6 +116,7 @@ impl Shell {
             kill_confirmation: launch.kill_confirmation,
             longest_lease: launch.longest_lease,
             dumps: launch.image.is_some(),
+            is_beside_card: launch.is_beside_card,
         };
         let (ready, imaging) = match Ready::make(launch, &containment, namespace) {
             Ok((ready, imaging)) => (Ok(ready), imaging),
@@ -126,6 +134,8 @@ impl Shell {
             keeper: None,
             pump: None,
             has_device: launch.has_device,
+            to_be_beside: launch.companion.is_some().then(|| Box::new(launch.clone())),
+            companion: None,
             finished: false,
         })
     }
@@ -142,6 +152,7 @@ impl Shell {
         if let Some(ended) = self.imaging.as_mut().and_then(|imaging| imaging.turn(self.containment.group())) {
             self.image_ended(ended);
         }
+        self.hear_companion();
         let received = self.connections.turn();
         for (number, request) in received.requests {
             self.serve(number, request);
@@ -159,6 +170,8 @@ impl Shell {
             PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
         ];
+        let companion = self.companion.as_ref().and_then(Companion::descriptor);
+        fds.extend(companion.map(|channel| PollFd::new(channel, PollFlags::POLLIN)));
         fds.extend(self.connections.interests().into_iter().map(|(fd, flags)| PollFd::new(fd, flags)));
         // Nobody tells when a tree stands still, or when something takes too long.
         let look_again = self.imaging.as_ref().and_then(Imaging::looks_again_in);
@@ -201,6 +214,15 @@ impl Shell {
                 (None, Some(signal)) => Exit::Signal(signal),
                 (None, None) => continue,
             };
+            if self.companion.as_ref().is_some_and(|companion| companion.process().pid == pid) {
+                let (cause, message) = Companion::fault(exit);
+                self.companion = None;
+                if let Some(ended) = self.card_saved(Err(message.clone())) {
+                    self.image_ended(ended);
+                }
+                self.happen(Event::CardLost(cause, message));
+                continue;
+            }
             if let Some(ended) =
                 self.imaging.as_mut().and_then(|imaging| imaging.ended(pid, exit, self.containment.group()))
             {
@@ -220,6 +242,12 @@ impl Shell {
     fn image_ended(&mut self, ended: Ended) {
         match ended {
             Ended::Noted => {}
+            Ended::Stands => {
+                let saving = self.companion.as_mut().map_or_else(|| Err(NO_COMPANION.to_owned()), Companion::save);
+                if let Some(ended) = saving.err().and_then(|why| self.card_saved(Err(why))) {
+                    self.image_ended(ended);
+                }
+            }
             Ended::Dumped(outcome) => self.happen(Event::Dumped(outcome)),
             Ended::Snapshotted(snapshot) => self.happen(Event::Snapshotted(snapshot)),
             Ended::Restored(Ok((process, exit))) => {
@@ -309,7 +337,51 @@ impl Shell {
         }
     }
 
+    /// What runs beside the program has said something.
+    fn hear_companion(&mut self) {
+        let said = self.companion.as_mut().map(Companion::said).unwrap_or_default();
+        for said in said {
+            match said {
+                // Once: a second word finds nothing to start.
+                Said::Ready if self.ready.is_some() && !self.machine.status().is_final() => match self.start_program() {
+                    Ok(Some(process)) => self.happen(Event::Started(process)),
+                    Ok(None) => {}
+                    Err(failure) => self.happen(Event::StartFailed(failure)),
+                },
+                Said::Ready => {}
+                Said::Saved(saved) => {
+                    if let Some(ended) = self.card_saved(saved) {
+                        self.image_ended(ended);
+                    }
+                }
+            }
+        }
+    }
+
+    fn card_saved(&mut self, saved: Result<(), String>) -> Option<Ended> {
+        self.imaging.as_mut().and_then(|imaging| imaging.card_saved(saved, self.containment.group()))
+    }
+
+    /// Starts the program: at once, or when what is to run beside it says so.
     fn start(&mut self) -> Result<Option<ProcessId>, NoStart> {
+        let Some(launch) = self.to_be_beside.take() else { return self.start_program() };
+        let outputs = match &mut self.ready {
+            Some(Ok(ready)) => ready.beside.take(),
+            _ => return self.start_program(),
+        };
+        let (Some(plan), Some(outputs), Some(imaging)) = (&launch.companion, outputs, &mut self.imaging) else {
+            return Err(NoStart::by_node("nothing dumps its program here, which its slice servers are to be beside"));
+        };
+        let namespace = imaging.make_room_for_numbers();
+        let namespace =
+            namespace.map_err(|error| NoStart::by_node(format!("its image cannot be made room for: {error}")))?;
+        let companion = Companion::start(&launch, plan, self.containment.group(), Some(namespace), outputs)?;
+        imaging.set_beside(companion.process());
+        self.companion = Some(companion);
+        Ok(None)
+    }
+
+    fn start_program(&mut self) -> Result<Option<ProcessId>, NoStart> {
         let ready = self.ready.take().ok_or_else(|| NoStart::by_node("it was started before"))??;
         let process = match (ready.beginning, &mut self.imaging) {
             (Beginning::Program(waiting), _) => Some(waiting.release()?),

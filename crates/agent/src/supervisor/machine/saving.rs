@@ -25,6 +25,22 @@ impl Machine {
         effects
     }
 
+    /// Without its card the program only waits: the worker is over, and its job goes on from what was saved before.
+    pub(super) fn card_lost(&mut self, now: Now, cause: Cause, message: String) -> Vec<Effect> {
+        let is_over = self.killing_since.is_some() || self.status.exit.is_some() || self.status.image.is_some();
+        if is_over || !self.exists() {
+            return Vec::new();
+        }
+        if self.status.cause.is_none() {
+            return self.abort(now, cause, message);
+        }
+        // It was to stop anyway: that it is not saved is all that changes.
+        if self.dumping.take().is_some() {
+            self.status.not_saved = message;
+        }
+        self.kill(now)
+    }
+
     /// A stop may have come meanwhile.
     pub(super) fn snapshotted(&mut self, snapshot: Snapshot) -> Vec<Effect> {
         self.snapshotting = false;
