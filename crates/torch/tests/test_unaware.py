@@ -1,0 +1,123 @@
+"""Jobs of a pool whose programs have a device and know nothing of checkpoints: whatever interrupts them, each comes in every bit to what it
+comes to undisturbed."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import serving
+from pools import HELPER, inventory, served, wait
+from test_over_nodes import all_servers, kill_supervisors, loses_power, nodes_of, processes_on, servers_on
+
+# Slice servers of several nodes meet at ports that each pool gives out from the same number on, and each worker's folder is at one place.
+pytestmark = pytest.mark.alone
+
+#: Trains with dropout, in batches that travel as bulk data, and looks at a value each step. It says how often it began, and waits half
+#: way for as long as somebody holds it: so that a test disturbs it where it means to.
+PROGRAM = """
+import os, pathlib, sys, time, torch
+began = pathlib.Path(sys.argv[2])
+began.write_text(began.read_text() + "x" if began.exists() else "x")
+held = pathlib.Path(sys.argv[3])
+torch.manual_seed(5)
+torch.set_num_threads(1)
+steps = int(sys.argv[1])
+data = torch.randn(16, 64, 256)
+model = torch.nn.Sequential(torch.nn.Linear(256, 64), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(64, 256)).to("tessera")
+optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
+for step in range(steps):
+    inputs = data[step % 16].to("tessera")
+    loss = torch.nn.functional.mse_loss(model(inputs), inputs)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    print("step", step, loss.item().hex(), flush=True)
+    while step % 8 == 7 and held.exists() and held.read_text() <= str(step // 8):
+        time.sleep(0.01)
+print("ends at", *(p.detach().cpu().double().sum().item().hex() for p in model.parameters()), loss.item().hex(), flush=True)
+"""
+STEPS = 32
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The last line of the same program that nothing disturbs, on one slice."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with serving.Server(folder, "--threads", "1") as server:
+        printed = server.run(PROGRAM, STEPS, folder / "began", folder / "held")
+    return printed.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Three nodes with a card each. What gives a program its card has the same split everywhere, and the same threads."""
+    with served(inventory=inventory(3)) as pool:
+        yield pool
+
+
+class Unaware:
+    """A job with such a program."""
+
+    def __init__(self, pool, folder, **more):
+        self.pool, self._began, self._held = pool, folder / "began", folder / "held"
+        self._held.write_text("0")
+        checkpoint = {"mode": "transparent", "grace": "60s", **more.pop("checkpoint", {})}
+        self.job = pool.submit("-c", PROGRAM, STEPS, self._began, self._held, checkpoint=checkpoint, preemptible=True, **more)
+
+    def printed(self):
+        """What it has printed so far, in its newest attempt."""
+        return self.pool.tessera("job", "logs", self.job).stdout
+
+    def shown(self):
+        return self.pool.ask("job", "show", self.job)
+
+    def is_at(self, step):
+        def looked():
+            shown = self.shown()
+            assert shown["state"] not in ("failed", "cancelled"), (shown["history"], self.pool.tessera("job", "logs", self.job, "--stderr").stdout)
+            return f"step {step} " in self.printed()
+
+        wait(f"it to come to step {step}", looked, 120)
+
+    def may_come_to(self, part):
+        self._held.write_text(str(part))
+
+    def suspended(self):
+        self.pool.tessera("job", "suspend", self.job)
+        return wait("it to be suspended", lambda: (seen := self.shown())["state"] == "suspended" and seen, 120)
+
+    def runs_in(self, attempt):
+        return wait(f"attempt {attempt} to run", lambda: (seen := self.shown())["state"] == "running" and len(seen["history"]) == attempt and seen, 120)
+
+    def comes_to(self, expected):
+        self._held.unlink()
+        state, printed, errors = self.pool.ends(self.job)
+        assert state == "completed", (self.shown()["history"], errors)
+        assert printed.splitlines()[-1] == expected, errors
+
+    def began(self):
+        return len(self._began.read_text())
+
+
+def test_suspended_and_drained_it_comes_to_the_same_bits_and_began_once(pool, tmp_path, undisturbed):
+    program = Unaware(pool, tmp_path)
+    program.is_at(7)
+    suspended = program.suspended()
+    assert len(suspended["checkpoints"]) == 1, suspended["history"]
+    wait("nothing of it to be left", lambda: not all_servers(pool))
+    pool.tessera("job", "resume", program.job)
+    program.runs_in(2)
+    program.may_come_to(1)
+    program.is_at(15)
+    (home,) = nodes_of(pool, program.job)
+    pool.tessera("node", "drain", home, "--yes")
+    program.runs_in(3)
+    assert home not in nodes_of(pool, program.job)
+    pool.tessera("node", "uncordon", home)
+    program.comes_to(undisturbed)
+    assert program.began() == 1
