@@ -1,18 +1,14 @@
 """Jobs of a pool whose programs have a device and know nothing of checkpoints: whatever interrupts them, each comes in every bit to what it
 comes to undisturbed."""
 
-import json
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 
 import pytest
 
 import serving
-from pools import HELPER, inventory, served, wait
-from test_over_nodes import all_servers, kill_supervisors, loses_power, nodes_of, processes_on, servers_on
+from pools import served, wait
+from test_over_nodes import all_servers, loses_power, nodes_of, processes_on, servers_on
 
 # Slice servers of several nodes meet at ports that each pool gives out from the same number on, and each worker's folder is at one place.
 pytestmark = pytest.mark.alone
@@ -53,10 +49,32 @@ def undisturbed(tmp_path_factory):
     return printed.splitlines()[-1]
 
 
+#: A node with a large card of one kind, and two with a small one of another: a program with all of the first has two slices of the others.
+UNLIKE = """
+[[node]]
+name = "large"
+[[node.card]]
+kind = "npu"
+vendor = "other"
+model = "N16"
+memory_gib = 16
+tflops = { fp16 = 16 }
+""" + "".join(f"""
+[[node]]
+name = "small-{number}"
+[[node.card]]
+kind = "gpu"
+vendor = "acme"
+model = "G8"
+memory_gib = 16
+tflops = {{ fp16 = 8 }}
+""" for number in range(2))
+
+
 @pytest.fixture(scope="module")
 def pool():
-    """Three nodes with a card each. What gives a program its card has the same split everywhere, and the same threads."""
-    with served(inventory=inventory(3)) as pool:
+    # Divided by rows, sums would be rounded otherwise than on one slice.
+    with served(inventory=UNLIKE, environment={"TESSERA_SPLIT": "layers"}) as pool:
         yield pool
 
 
@@ -104,6 +122,14 @@ class Unaware:
         return len(self._began.read_text())
 
 
+    def is_saved_again(self):
+        """It is dumped while it runs, from now on, and that is kept on two nodes."""
+        newest = lambda: (self.shown().get("checkpoints") or [{"sequence": 0}])[0]
+        before = newest()["sequence"]
+        wait("it to be saved", lambda: (seen := newest())["sequence"] > before + 1 and all(len(part["nodes"]) == 2 for part in seen["parts"]), 120)
+        assert self.shown()["state"] == "running", "it was not stopped for that"
+
+
 def test_suspended_and_drained_it_comes_to_the_same_bits_and_began_once(pool, tmp_path, undisturbed):
     program = Unaware(pool, tmp_path)
     program.is_at(7)
@@ -119,5 +145,43 @@ def test_suspended_and_drained_it_comes_to_the_same_bits_and_began_once(pool, tm
     program.runs_in(3)
     assert home not in nodes_of(pool, program.job)
     pool.tessera("node", "uncordon", home)
+    program.comes_to(undisturbed)
+    assert program.began() == 1
+
+
+def test_from_one_card_to_two_of_another_kind_on_two_nodes_and_back(pool, tmp_path, undisturbed):
+    program = Unaware(pool, tmp_path, tflops=14, span="pool")
+    program.is_at(7)
+    assert nodes_of(pool, program.job) == ["large"]
+    pool.tessera("node", "drain", "large", "--yes")
+    program.runs_in(2)
+    assert nodes_of(pool, program.job) == ["small-0", "small-1"]
+    program.may_come_to(1)
+    program.is_at(15)
+    pool.tessera("node", "uncordon", "large")
+    pool.tessera("node", "drain", "small-1", "--yes")
+    program.runs_in(3)
+    assert nodes_of(pool, program.job) == ["large"]
+    wait("nothing of it to be left there", lambda: not processes_on(pool, "small-0") and not processes_on(pool, "small-1"))
+    pool.tessera("node", "uncordon", "small-1")
+    program.comes_to(undisturbed)
+    assert program.began() == 1
+
+
+def test_a_node_that_dies_and_a_server_that_is_killed_cost_what_was_computed_since_the_last_dump(pool, tmp_path, undisturbed):
+    program = Unaware(pool, tmp_path, checkpoint={"every": "1s"})
+    program.is_at(7)
+    program.is_saved_again()
+    (home,) = nodes_of(pool, program.job)
+    loses_power(pool, home)
+    program.runs_in(2)
+    program.may_come_to(1)
+    program.is_at(15)
+    program.is_saved_again()
+    (home,) = nodes_of(pool, program.job)
+    (server,) = servers_on(pool, home)
+    os.kill(server, signal.SIGKILL)
+    shown = program.runs_in(3)
+    assert shown["history"][1]["reason"]["code"] == "NODE_FAULT", shown["history"][1]
     program.comes_to(undisturbed)
     assert program.began() == 1
