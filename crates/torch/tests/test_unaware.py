@@ -124,10 +124,17 @@ class Unaware:
 
     def is_saved_again(self):
         """It is dumped while it runs, from now on, and that is kept on two nodes."""
-        newest = lambda: (self.shown().get("checkpoints") or [{"sequence": 0}])[0]
-        before = newest()["sequence"]
-        wait("it to be saved", lambda: (seen := newest())["sequence"] > before + 1 and all(len(part["nodes"]) == 2 for part in seen["parts"]), 120)
-        assert self.shown()["state"] == "running", "it was not stopped for that"
+
+        def of_this_attempt():
+            shown = self.shown()
+            assert shown["state"] == "running", "it was not stopped for that"
+            attempt = str(len(shown["history"]))
+            names = [(checkpoint["name"].split("."), checkpoint["parts"][0]["nodes"]) for checkpoint in shown.get("checkpoints", [])]
+            return [(int(number), nodes) for (began, number), nodes in names if began == attempt]
+
+        # One that is being made is not after this.
+        before = max((number for number, _ in of_this_attempt()), default=0) + 1
+        wait("it to be saved", lambda: any(number > before and len(nodes) == 2 for number, nodes in of_this_attempt()), 120)
 
 
 def test_suspended_and_drained_it_comes_to_the_same_bits_and_began_once(pool, tmp_path, undisturbed):
@@ -169,7 +176,7 @@ def test_from_one_card_to_two_of_another_kind_on_two_nodes_and_back(pool, tmp_pa
 
 
 def test_a_node_that_dies_and_a_server_that_is_killed_cost_what_was_computed_since_the_last_dump(pool, tmp_path, undisturbed):
-    program = Unaware(pool, tmp_path, checkpoint={"every": "1s"})
+    program = Unaware(pool, tmp_path, checkpoint={"every": "2s"})
     program.is_at(7)
     program.is_saved_again()
     (home,) = nodes_of(pool, program.job)
