@@ -8,7 +8,7 @@ import pytest
 
 import serving
 from pools import served, wait
-from test_over_nodes import all_servers, loses_power, nodes_of, processes_on, servers_on
+from test_over_nodes import loses_power, nodes_of
 
 # Slice servers of several nodes meet at ports that each pool gives out from the same number on, and each worker's folder is at one place.
 pytestmark = pytest.mark.alone
@@ -78,6 +78,23 @@ def pool():
         yield pool
 
 
+def processes_on(pool, node):
+    """Process ids of all workers on a node, each with its command line. Their folders have the same name everywhere: control groups tell."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cgroup") as groups, open(f"/proc/{pid}/cmdline", "rb") as words:
+                if f"/{pool.folder.name}-{node}/" in groups.read():
+                    found[int(pid)] = words.read()
+        except OSError:
+            continue
+    return found
+
+
+def servers_on(pool, node):
+    return [pid for pid, words in processes_on(pool, node).items() if b"-m\0tessera.slice\0" in words]
+
+
 class Unaware:
     """A job with such a program."""
 
@@ -140,9 +157,11 @@ class Unaware:
 def test_suspended_and_drained_it_comes_to_the_same_bits_and_began_once(pool, tmp_path, undisturbed):
     program = Unaware(pool, tmp_path)
     program.is_at(7)
+    (home,) = nodes_of(pool, program.job)
+    assert len(servers_on(pool, home)) == 1
     suspended = program.suspended()
     assert len(suspended["checkpoints"]) == 1, suspended["history"]
-    wait("nothing of it to be left", lambda: not all_servers(pool))
+    assert not processes_on(pool, home), "program and server are gone before its blocks are free"
     pool.tessera("job", "resume", program.job)
     program.runs_in(2)
     program.may_come_to(1)
@@ -163,6 +182,8 @@ def test_from_one_card_to_two_of_another_kind_on_two_nodes_and_back(pool, tmp_pa
     pool.tessera("node", "drain", "large", "--yes")
     program.runs_in(2)
     assert nodes_of(pool, program.job) == ["small-0", "small-1"]
+    assert not processes_on(pool, "large")
+    assert [len(servers_on(pool, node)) for node in ("small-0", "small-1")] == [1, 1]
     program.may_come_to(1)
     program.is_at(15)
     pool.tessera("node", "uncordon", "large")

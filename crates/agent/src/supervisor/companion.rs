@@ -15,8 +15,8 @@ use super::pid_namespace::PidNamespace;
 use super::program::{NoStart, Program};
 use super::status::{Cause, Exit};
 use crate::cgroup::WorkerGroup;
-use crate::device::unaware::{FAILED, IS_SAVED, Lines, READY, SAVE};
 use crate::device::Word;
+use crate::device::unaware::{FAILED, IS_SAVED, Lines, READY, SAVE};
 use crate::process::ProcessId;
 use crate::worker::WORK_FOLDER;
 

@@ -25,10 +25,6 @@ use crate::boot::BootTime;
 use crate::process::ProcessId;
 use crate::worker::{Fence, Lease, StopPolicy, StopSignal};
 
-/// Why a program on a host beside its card is not dumped.
-const BESIDE_CARD: &str = "its processes cannot be dumped: its program is on another host than its card, and only images of \
-                           both on one host are made; ask for less of the host, so that they fit together";
-
 /// Both clocks, read by the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
@@ -336,9 +332,7 @@ impl Machine {
             let effects = if self.snapshotting { vec![Effect::Publish] } else { vec![Effect::Dump, Effect::Publish] };
             return self.awake(effects);
         }
-        if save && self.rules.is_beside_card {
-            BESIDE_CARD.clone_into(&mut self.status.not_saved);
-        }
+        self.say_not_dumped(save);
         self.awake(vec![Effect::Signal(policy.signal), Effect::Publish])
     }
 

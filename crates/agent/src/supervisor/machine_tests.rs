@@ -406,3 +406,6 @@ fn it_is_dumped_while_it_runs_once_at_a_time_and_before_it_is_dumped_for_good() 
 
 #[path = "resting_tests.rs"]
 mod resting;
+
+#[path = "card_tests.rs"]
+mod card;

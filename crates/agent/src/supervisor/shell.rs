@@ -1,5 +1,7 @@
 //! Waits, asks the state machine, does what it says. See the module above for what must hold.
 
+mod beginning;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +16,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::syncfs;
 
-use super::companion::{Companion, Said};
+use super::companion::Companion;
 use super::connections::Connections;
 use super::containment::Containment;
 use super::early::{Ahead, Early};
@@ -25,7 +27,7 @@ use super::machine::{Effect, Event, Machine, Now, Rules};
 use super::message::{Launch, Notice, Request};
 use super::output::Pump;
 use super::program::NoStart;
-use super::ready::{Beginning, Ready};
+use super::ready::Ready;
 use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, unix_millis};
@@ -33,9 +35,6 @@ use crate::cgroup::WorkerGroup;
 use crate::device::Word;
 use crate::process::{ProcessId, reap};
 use crate::worker::WORK_FOLDER;
-
-/// Why a card is not saved whose slice servers are gone.
-const NO_COMPANION: &str = "the process with the slice servers of its card is gone";
 
 /// Why a supervisor could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -214,13 +213,7 @@ impl Shell {
                 (None, Some(signal)) => Exit::Signal(signal),
                 (None, None) => continue,
             };
-            if self.companion.as_ref().is_some_and(|companion| companion.process().pid == pid) {
-                let (cause, message) = Companion::fault(exit);
-                self.companion = None;
-                if let Some(ended) = self.card_saved(Err(message.clone())) {
-                    self.image_ended(ended);
-                }
-                self.happen(Event::CardLost(cause, message));
+            if self.companion_ended(pid, exit) {
                 continue;
             }
             if let Some(ended) =
@@ -242,12 +235,7 @@ impl Shell {
     fn image_ended(&mut self, ended: Ended) {
         match ended {
             Ended::Noted => {}
-            Ended::Stands => {
-                let saving = self.companion.as_mut().map_or_else(|| Err(NO_COMPANION.to_owned()), Companion::save);
-                if let Some(ended) = saving.err().and_then(|why| self.card_saved(Err(why))) {
-                    self.image_ended(ended);
-                }
-            }
+            Ended::Stands => self.save_card(),
             Ended::Dumped(outcome) => self.happen(Event::Dumped(outcome)),
             Ended::Snapshotted(snapshot) => self.happen(Event::Snapshotted(snapshot)),
             Ended::Restored(Ok((process, exit))) => {
@@ -335,79 +323,6 @@ impl Shell {
             let what = if still { "stand still" } else { "go on" };
             eprintln!("the worker cannot be made to {what}: {error}: {}", error.source);
         }
-    }
-
-    /// What runs beside the program has said something.
-    fn hear_companion(&mut self) {
-        let said = self.companion.as_mut().map(Companion::said).unwrap_or_default();
-        for said in said {
-            match said {
-                // Once: a second word finds nothing to start.
-                Said::Ready if self.ready.is_some() && !self.machine.status().is_final() => match self.start_program() {
-                    Ok(Some(process)) => self.happen(Event::Started(process)),
-                    Ok(None) => {}
-                    Err(failure) => self.happen(Event::StartFailed(failure)),
-                },
-                Said::Ready => {}
-                Said::Saved(saved) => {
-                    if let Some(ended) = self.card_saved(saved) {
-                        self.image_ended(ended);
-                    }
-                }
-            }
-        }
-    }
-
-    fn card_saved(&mut self, saved: Result<(), String>) -> Option<Ended> {
-        self.imaging.as_mut().and_then(|imaging| imaging.card_saved(saved, self.containment.group()))
-    }
-
-    /// Starts the program: at once, or when what is to run beside it says so.
-    fn start(&mut self) -> Result<Option<ProcessId>, NoStart> {
-        let Some(launch) = self.to_be_beside.take() else { return self.start_program() };
-        let outputs = match &mut self.ready {
-            Some(Ok(ready)) => ready.beside.take(),
-            _ => return self.start_program(),
-        };
-        let (Some(plan), Some(outputs), Some(imaging)) = (&launch.companion, outputs, &mut self.imaging) else {
-            return Err(NoStart::by_node("nothing dumps its program here, which its slice servers are to be beside"));
-        };
-        let namespace = imaging.make_room_for_numbers();
-        let namespace =
-            namespace.map_err(|error| NoStart::by_node(format!("its image cannot be made room for: {error}")))?;
-        let companion = Companion::start(&launch, plan, self.containment.group(), Some(namespace), outputs)?;
-        imaging.set_beside(companion.process());
-        self.companion = Some(companion);
-        Ok(None)
-    }
-
-    fn start_program(&mut self) -> Result<Option<ProcessId>, NoStart> {
-        let ready = self.ready.take().ok_or_else(|| NoStart::by_node("it was started before"))??;
-        let process = match (ready.beginning, &mut self.imaging) {
-            (Beginning::Program(waiting), _) => Some(waiting.release()?),
-            (Beginning::Image(outputs), Some(imaging)) => {
-                imaging.begin_restore(self.containment.group(), outputs)?;
-                None
-            }
-            (Beginning::Image(_), None) => return Err(NoStart::by_node("nothing restores images here")),
-        };
-        match Pump::start(ready.outputs) {
-            Ok(pump) => self.pump = Some(pump),
-            Err(error) => eprintln!("the worker's output is lost: {error}"),
-        }
-        Ok(process)
-    }
-
-    fn begin_dump(&mut self) -> Result<(), String> {
-        let process = self.machine.status().process.ok_or("there is no process")?;
-        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
-        imaging.begin_dump(process)
-    }
-
-    fn begin_snapshot(&mut self, number: u64) -> Result<(), String> {
-        let process = self.machine.status().process.ok_or("there is no process")?;
-        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
-        imaging.begin_snapshot(number, process, self.containment.group())
     }
 
     fn publish(&mut self) {

@@ -68,7 +68,12 @@ pub(super) fn of(
     let served = || means.served.ok_or(LaunchError::NoDevice);
     let (place, command) = match access(order) {
         wire::Access::Worker | wire::Access::Unspecified => {
-            return Ok(Program { command: own_command(order, means)?, limits: attach.limits, has_device: false, companion: None });
+            return Ok(Program {
+                command: own_command(order, means)?,
+                limits: attach.limits,
+                has_device: false,
+                companion: None,
+            });
         }
         wire::Access::Device if !runs_program(order) => (of_program(served()?, order), Vec::new()),
         wire::Access::Device if means.is_dumped => return unaware(served()?, order, attach, means, environment),

@@ -196,9 +196,8 @@ impl Worker {
         let mut seams = Seams::open(folder)?;
         let epoch = std::env::var("TESSERA_EPOCH").ok().and_then(|epoch| epoch.parse().ok());
         let epoch = epoch.ok_or_else(|| Problem::Reach("this worker has no epoch".to_owned()))?;
-        let mut servers = (0..self.plan.slices.len())
-            .map(|slice| self.start_server(slice))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut servers =
+            (0..self.plan.slices.len()).map(|slice| self.start_server(slice)).collect::<Result<Vec<_>, _>>()?;
         let first = servers.first_mut().and_then(|first| first.child.stdout.take());
         let Some(mut stdout) = first else { return Err(Problem::Ended(self.plan.devices())) };
         let until = self.plan.ready_within().map(|within| Instant::now() + within);

@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 
 use super::helper::patience_for;
 use super::imaging::{Ended, Imaging};
-use super::{IMAGE_FOLDER, ImageRecord, snapshot_folder, whole_tree};
 use super::room::{remove_soon, size_of};
+use super::{IMAGE_FOLDER, ImageRecord, Tree, snapshot_folder, stray, whole_tree};
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
 use crate::process::{ProcessId, kill_pid};
@@ -52,6 +52,24 @@ impl Beside {
 }
 
 impl Imaging {
+    /// The tree below a process, and nothing else of the worker but what runs beside it.
+    pub(super) fn tree(&self, first: i32) -> Result<Tree, String> {
+        let beside = self.beside.as_ref().map(Beside::pid);
+        Tree::of(first, self.namespace.init().pid, self.supervisor, beside)
+    }
+
+    /// The record of what was dumped, of which these processes still stand.
+    pub(super) fn whole(&self, record: Box<ImageRecord>, standing: &[i32]) -> Result<Box<ImageRecord>, String> {
+        let beside = self.beside.as_ref().map(Beside::pid);
+        // One whose parent ended after it was looked for.
+        match stray(self.namespace.init().pid, self.supervisor, beside, standing) {
+            Some(stray) => {
+                Err(format!("process {stray} outlived its parent meanwhile, and was not dumped with the rest"))
+            }
+            None => Ok(record),
+        }
+    }
+
     /// Names what runs beside the tree from now on.
     pub fn set_beside(&mut self, process: ProcessId) {
         self.beside = Some(Beside { process, tries: 0, stopped: None, waiting: None });

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use nix::sys::stat::fstat;
 
+use super::beside::Beside;
 use super::files::let_open_files_change;
 use super::helper::{PATIENCE, end_with_parent, hearing, patience_for};
 use super::room::{self, remove_soon, size_of};
 use super::snapshots::Freezing;
 use super::tool::NOT_BEGUN;
-use super::beside::Beside;
 use super::{
-    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Then, Tree, child_that_is, driver, identity, reason,
-    seen_as, stray,
+    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Then, child_that_is, driver, identity, reason, seen_as,
 };
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
@@ -257,7 +256,8 @@ impl Imaging {
 
     /// Ends what is outside of the worker's namespace: what speaks with a driver, or copies. CRIU is inside.
     pub fn kill(&self) {
-        let speaks = |running: &&Running| !matches!(running.step, Step::Dump { .. } | Step::Snapshot { .. } | Step::Restore);
+        let speaks =
+            |running: &&Running| !matches!(running.step, Step::Dump { .. } | Step::Snapshot { .. } | Step::Restore);
         if let Some(running) = self.running.as_ref().filter(speaks) {
             // It is a child of this process and not waited for, so the pid is its own.
             let _ = kill_pid(running.pid);
@@ -345,24 +345,6 @@ impl Imaging {
         match self.start_driver(false, paused, Step::GoOn { why: why.clone() }, record) {
             Ok(()) => Ended::Noted,
             Err(more) => Ended::Dumped(Err(format!("{why}; and {more}"))),
-        }
-    }
-
-    /// The tree below a process, and nothing else of the worker but what runs beside it.
-    pub(super) fn tree(&self, first: i32) -> Result<Tree, String> {
-        let beside = self.beside.as_ref().map(Beside::pid);
-        Tree::of(first, self.namespace.init().pid, self.supervisor, beside)
-    }
-
-    /// The record of what was dumped, of which these processes still stand.
-    pub(super) fn whole(&self, record: Box<ImageRecord>, standing: &[i32]) -> Result<Box<ImageRecord>, String> {
-        let beside = self.beside.as_ref().map(Beside::pid);
-        // One whose parent ended after it was looked for.
-        match stray(self.namespace.init().pid, self.supervisor, beside, standing) {
-            Some(stray) => {
-                Err(format!("process {stray} outlived its parent meanwhile, and was not dumped with the rest"))
-            }
-            None => Ok(record),
         }
     }
 

@@ -22,12 +22,12 @@
 //! What the kernel would lose without a word is looked for first (`tree`, `sockets`): processes whose parents are
 //! gone, and connections of which only one end would be there again.
 
+mod beside;
 pub mod driver;
 mod files;
 mod helper;
 mod imaging;
 mod room;
-mod beside;
 mod snapshots;
 mod sockets;
 mod tool;
@@ -195,14 +195,7 @@ impl ImagePlan {
     }
 
     /// CRIU, about to dump a tree into a folder, and what becomes of the tree then.
-    pub(super) fn dump(
-        &self,
-        into: &Path,
-        record: &ImageRecord,
-        of: &File,
-        then: Then<'_>,
-        says: OwnedFd,
-    ) -> Tool {
+    pub(super) fn dump(&self, into: &Path, record: &ImageRecord, of: &File, then: Then<'_>, says: OwnedFd) -> Tool {
         let mut words = self.words("dump", &into.join(IMAGE_FOLDER), record.connections);
         match then {
             Then::End => {}
