@@ -3,11 +3,9 @@ comes to undisturbed."""
 
 import os
 import signal
-import socket
 
 import pytest
 
-import elsewhere
 import serving
 from pools import served, wait
 from test_over_nodes import loses_power, nodes_of
@@ -97,23 +95,6 @@ def servers_on(pool, node):
     return [pid for pid, words in processes_on(pool, node).items() if b"-m\0tessera.slice\0" in words]
 
 
-class Agent:
-    """Whoever asks a server to save what a program has that stands still."""
-
-    def __init__(self, folder):
-        self.path = f"{folder}/control.sock"
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(self.path)
-        self._listener.listen()
-
-    def asks(self):
-        connection, _ = self._listener.accept()
-        connection.sendall(b"save still\n")
-        connection.settimeout(60)
-        with connection.makefile() as lines:
-            return lines.readline().split()[0]
-
-
 class Unaware:
     """A job with such a program."""
 
@@ -171,26 +152,6 @@ class Unaware:
         # One that is being made is not after this.
         before = max((number for number, _ in of_this_attempt()), default=0) + 1
         wait("it to be saved", lambda: any(number > before and len(nodes) == 2 for number, nodes in of_this_attempt()), 120)
-
-
-def test_a_frame_of_which_half_has_come_does_not_keep_a_server_from_saving(folder, asked, checkpoints):
-    # The rest of it is at a program that stands still until the card is saved.
-    agent = Agent(folder)
-    with elsewhere.Kept(folder, checkpoints, epoch=1, control=agent.path) as server:
-        network = elsewhere.Valve(server)
-        asked.at(server, network.address)
-        running = elsewhere.start(asked, elsewhere.PROGRAM, 12)
-        printed = elsewhere.come_to("3 ", running)
-        network.narrow = 5000
-        assert network.held_back.wait(60)
-        asked.answers["where"] = {"wait": "it stands still"}
-        assert agent.asks() == "saved"
-        network.narrow = None
-        asked.at(server)
-        printed += serving.finish(running)
-    text, resumed = elsewhere.split(printed)
-    assert text == elsewhere.undisturbed(folder, elsewhere.PROGRAM, 12)
-    assert resumed == 1
 
 
 def test_suspended_and_drained_it_comes_to_the_same_bits_and_began_once(pool, tmp_path, undisturbed):
