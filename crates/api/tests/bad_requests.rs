@@ -60,7 +60,11 @@ fn a_program_with_a_device_may_be_dumped_and_needs_nodes_that_can_both() {
             let card = card(spec);
             (card.access, card.span, card.memory_mib) = (access.into(), span.into(), 1024);
             let mode = v1::CheckpointMode::Transparent.into();
-            spec.checkpoint = Some(v1::CheckpointPolicy { mode, grace: seconds(60), ..Default::default() });
+            spec.checkpoint = Some(v1::CheckpointPolicy {
+                mode,
+                grace: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+                ..Default::default()
+            });
         }
     };
     for span in [v1::Span::Card, v1::Span::Node, v1::Span::Pool] {
