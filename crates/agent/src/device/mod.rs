@@ -8,7 +8,7 @@
 //! Where a card lies on several nodes, each has a worker with the servers of its slices, and the first one the program
 //! ([`Across`]). Where no slice of it is on the program's node, that worker has the program alone.
 //!
-//! A program that is dumped knows nothing of its servers: they are beside it ([`run::unaware`]), and it asks where its
+//! A program that is dumped knows nothing of its servers: they are beside it (`run::unaware`), and it asks where its
 //! card is.
 //!
 //! Where the program is on a host of its own, the server is the worker: it listens for that host, and the process that
