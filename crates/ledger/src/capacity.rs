@@ -180,7 +180,7 @@ impl Capacity {
                 .flat_map(|(_, stock)| stock.hosts.keys())
         };
         let is_enough = |host: &Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));
-        if spec.host.is_zero() || request.serves_across_nodes() || hosts().any(is_enough) {
+        if spec.host.is_zero() || spec.program_may_be_beside() || hosts().any(is_enough) {
             return Ok(());
         }
         Err(exceeds_host(spec, hosts().copied().flatten()))
@@ -204,7 +204,7 @@ impl State {
         };
         let hosts = || self.nodes().filter(may).map(|node| node.description.host);
         let is_enough = |host: Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));
-        let anywhere = spec.virtual_card.serves_across_nodes() && !spec.host.is_zero();
+        let anywhere = spec.program_may_be_beside() && !spec.host.is_zero();
         if anywhere && !hosts().any(is_enough) { Err(exceeds_host(spec, hosts().flatten())) } else { Ok(()) }
     }
 }

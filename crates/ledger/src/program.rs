@@ -7,7 +7,7 @@
 use crate::allocation::{Allocation, PlannedWorker, Worker, WorkerState};
 use crate::host::HostRequest;
 use crate::ids::{NodeId, Rank};
-use crate::spec::JobSpec;
+use crate::spec::{CheckpointMode, JobSpec};
 use crate::virtual_card::VirtualCardRequest;
 
 /// Of workers that back these virtual cards, in order of rank: whether each runs a program.
@@ -18,6 +18,13 @@ fn run_programs<I: Iterator<Item = u32>>(card: &VirtualCardRequest, backed: I) -
 }
 
 impl JobSpec {
+    /// Whether the program of a virtual card may be on another host than all of its slices. One that is dumped may not:
+    /// its image and what it has on its card are saved together, on one host.
+    #[must_use]
+    pub fn program_may_be_beside(&self) -> bool {
+        self.virtual_card.serves_across_nodes() && self.checkpoint.mode != CheckpointMode::Transparent
+    }
+
     /// Whether each of some workers of a plan runs a program.
     pub fn programs_among<'a>(&self, workers: &'a [PlannedWorker]) -> impl Iterator<Item = bool> + use<'a> {
         run_programs(&self.virtual_card, workers.iter().map(|worker| worker.virtual_card))

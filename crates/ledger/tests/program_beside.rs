@@ -4,9 +4,9 @@ mod pool;
 
 use pool::{Pool, card, exited, numbered, slice, stopped};
 use tessera_ledger::{
-    Access, AllocationPhase, CardDescription, CardKind, Command, DEVICE_LABEL, HostCapacity, HostRequest, Job, JobId,
-    JobSpec, JobState, Mebibytes, MilliCpus, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker,
-    Rank, Rejection, Span, StopCause, WorkerState,
+    Access, AllocationPhase, CardDescription, CardKind, CheckpointMode, Command, DEVICE_LABEL, HostCapacity,
+    HostRequest, Job, JobId, JobSpec, JobState, Mebibytes, MilliCpus, NodeDescription, NodeId, Observation, Outcome,
+    PlanPart, PlannedWorker, Rank, Rejection, Span, StopCause, WorkerState,
 };
 
 /// What each program asks of its host.
@@ -116,6 +116,12 @@ fn a_program_beside_its_card_is_in_front_of_it_and_nowhere_else() {
     });
     let apart = refusal(&mut pool, grant(on_one_node, vec![program(0, HOST), server(0, 0, 0)]));
     assert!(matches!(apart, Rejection::GrantMismatch { .. }), "{apart}");
+    let dumped = submit(&mut pool, |spec| {
+        spec.checkpoint.mode = CheckpointMode::Transparent;
+        spec.host = HostRequest::ZERO;
+    });
+    let apart = refusal(&mut pool, grant(dumped, vec![program(0, HOST), server(0, 0, 0)]));
+    assert!(matches!(apart, Rejection::GrantMismatch { .. }), "its image and its card are saved together: {apart}");
 }
 
 #[test]

@@ -122,12 +122,13 @@ impl Request {
             access: _,
             elastic: _,
         } = virtual_card;
-        let serves = virtual_card.serves_across_nodes();
+        // A program that must be with slices is, whichever of its nodes it comes to: each has room for it.
+        let apart = spec.program_may_be_beside();
         Self {
             compute: compute.0,
             memory: memory.0,
-            host: if serves { HostRequest::ZERO } else { *host },
-            program: serves.then_some(*host),
+            host: if apart { HostRequest::ZERO } else { *host },
+            program: apart.then_some(*host),
             gang: *gang,
             gang_min: *gang_min,
             span: *span,

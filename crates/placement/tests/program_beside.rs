@@ -59,6 +59,23 @@ fn a_program_is_where_most_of_its_card_is_if_that_host_has_room() {
 }
 
 #[test]
+fn a_program_that_is_dumped_is_with_its_card() {
+    let mut world = World::of_this_release();
+    node(&mut world, "busy", &[8], 2_000);
+    assert_eq!(placed(&mut world, device(1, 2_000)), [(0, 1)]);
+    node(&mut world, "host", &[], 64_000);
+    let mut dumped = device(4, 2_000);
+    dumped.checkpoint.mode = CheckpointMode::Transparent;
+    let waits = world.submit(dumped);
+    world.place();
+    assert_eq!(places(&world, waits), []);
+    assert_eq!(explain(&world, waits).code, WaitCode::HostShort);
+    node(&mut world, "card", &[4], 2_000);
+    world.place();
+    assert_eq!(places(&world, waits), [(2, 4)]);
+}
+
+#[test]
 fn hosts_without_cards_come_before_those_that_others_need() {
     let mut world = World::of_this_release();
     node(&mut world, "busy", &[10], 1_000);

@@ -39,12 +39,3 @@ fn a_card_that_ends_after_its_program_has_ended_or_was_dumped_says_nothing() {
     assert_eq!(machine.on(at(8), card_lost()), []);
     assert_eq!(machine.status().not_saved, "");
 }
-
-#[test]
-fn a_program_beside_its_card_is_told_to_stop_and_its_attempt_says_why_it_was_not_dumped() {
-    let mut machine = running(None, None);
-    machine.rules.is_beside_card = true;
-    let told = machine.on_request(at(5), saving_stop());
-    assert_eq!(told, Ok(vec![Effect::Signal(StopSignal::default()), Effect::Publish]));
-    assert!(machine.status().not_saved.contains("on another host than its card"));
-}

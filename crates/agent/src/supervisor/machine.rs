@@ -105,8 +105,6 @@ pub struct Rules {
     pub longest_lease: Duration,
     /// Whether its processes are dumped where its job is to go on later.
     pub dumps: bool,
-    /// Whether they cannot be although its job wants that, because their card is on other nodes.
-    pub is_beside_card: bool,
 }
 
 /// The state of a supervisor.
@@ -332,7 +330,6 @@ impl Machine {
             let effects = if self.snapshotting { vec![Effect::Publish] } else { vec![Effect::Dump, Effect::Publish] };
             return self.awake(effects);
         }
-        self.say_not_dumped(save);
         self.awake(vec![Effect::Signal(policy.signal), Effect::Publish])
     }
 

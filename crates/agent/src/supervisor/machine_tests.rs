@@ -30,14 +30,7 @@ fn machine_that(lease: Option<Lease>, time_limit: Option<Duration>, dumps: bool)
     status.lease = lease;
     let stop = StopPolicy { signal: StopSignal::default(), grace: GRACE };
     Machine::new(
-        Rules {
-            stop,
-            time_limit,
-            kill_confirmation: Duration::from_millis(300),
-            longest_lease: LONGEST_LEASE,
-            dumps,
-            is_beside_card: false,
-        },
+        Rules { stop, time_limit, kill_confirmation: Duration::from_millis(300), longest_lease: LONGEST_LEASE, dumps },
         status,
     )
 }

@@ -50,9 +50,6 @@ pub struct Launch {
     /// What runs beside the program and has its card; `None`: nothing.
     #[serde(default)]
     pub companion: Option<CompanionPlan>,
-    /// Whether its processes cannot be dumped although its job wants that, because their card is on other nodes.
-    #[serde(default)]
-    pub is_beside_card: bool,
     /// The whole environment.
     pub environment: BTreeMap<String, String>,
     /// Where the program starts.

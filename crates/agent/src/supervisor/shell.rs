@@ -115,7 +115,6 @@ impl Shell {
             kill_confirmation: launch.kill_confirmation,
             longest_lease: launch.longest_lease,
             dumps: launch.image.is_some(),
-            is_beside_card: launch.is_beside_card,
         };
         let (ready, imaging) = match Ready::make(launch, &containment, namespace) {
             Ok((ready, imaging)) => (Ok(ready), imaging),

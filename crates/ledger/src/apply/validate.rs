@@ -151,7 +151,7 @@ impl State {
             let node = self.nodes.get(&worker.node).ok_or(Ok(Rejection::UnknownNode(worker.node)))?;
             // In front of the others, a program may be beside its card.
             let has_card =
-                !worker.slices.is_empty() || place == 0 && workers.len() > 1 && request.serves_across_nodes();
+                !worker.slices.is_empty() || place == 0 && workers.len() > 1 && job.spec.program_may_be_beside();
             if !node.grantable() {
                 return Err(Ok(Rejection::NodeNotGrantable(worker.node)));
             }

@@ -4,18 +4,7 @@ use super::{Effect, Machine, NoStart, Now};
 use crate::supervisor::image::{ImageRecord, Snapshot};
 use crate::supervisor::status::{Cause, Exit, Phase};
 
-/// Why a program on a host beside its card is not dumped.
-const BESIDE_CARD: &str = "its processes cannot be dumped: its program is on another host than its card, and only images of \
-                           both on one host are made; ask for less of the host, so that they fit together";
-
 impl Machine {
-    /// A program that its job wants to be dumped, and that never can be here, is told to stop in its own way.
-    pub(super) fn say_not_dumped(&mut self, save: bool) {
-        if save && self.rules.is_beside_card {
-            BESIDE_CARD.clone_into(&mut self.status.not_saved);
-        }
-    }
-
     /// What a restore that failed has left is killed, and looked for, like anything else.
     pub(super) fn start_failed(&mut self, now: Now, failure: NoStart) -> Vec<Effect> {
         self.starting = false;
