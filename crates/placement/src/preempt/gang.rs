@@ -1,4 +1,4 @@
-//! Clearing cards for a gang whose virtual cards each need one. How many of them fit is counted node by node, so that
+//! Clearing cards for virtual cards that each need one. How many of them fit is counted node by node, so that
 //! exactly as many rooms are made as the gang lacks, and nobody gives way who makes none.
 
 use std::cmp::Reverse;
@@ -61,11 +61,11 @@ impl Cleared {
         self.by_node.get(&node).map_or(&[], |chosen| chosen)
     }
 
-    /// The ways to clear one card each, by what a room costs: at least [`COMPARED`], and more than are missing.
+    /// The ways to clear one card each, by what a room costs: of [`COMPARED`] cards, and of more than are missing.
     fn compare(&self, index: &Index, hunt: &mut Hunt<'_>, missing: u64) -> BTreeSet<(Cost, CardId)> {
         let most = COMPARED.max(usize::try_from(missing.saturating_mul(4)).unwrap_or(usize::MAX));
-        let cards = clearable_cards(index, hunt, &hunt.job.least, most);
-        cards.filter_map(|card| Some((self.clearing_of(index, hunt, card)?.cost, card))).take(most).collect()
+        let cards = clearable_cards(index, hunt, most).into_iter();
+        cards.filter_map(|card| Some((self.clearing_of(index, hunt, card, missing)?.cost, card))).collect()
     }
 
     /// Chooses further victims until they make so many rooms.
@@ -79,7 +79,7 @@ impl Cleared {
         while self.rooms < missing {
             let (_, card) = open.pop_first()?;
             // What was chosen meanwhile may have changed what it makes and costs.
-            let Some(clearing) = self.clearing_of(index, hunt, card) else { continue };
+            let Some(clearing) = self.clearing_of(index, hunt, card, missing) else { continue };
             if open.first().is_some_and(|next| (clearing.cost, card) > *next) {
                 open.insert((clearing.cost, card));
                 continue;
@@ -93,14 +93,14 @@ impl Cleared {
                     .for_each(|node| self.by_node.entry(node).or_default().push(Arc::clone(victim)));
             }
             self.rooms = self.rooms.saturating_add(clearing.rooms);
-            open.extend(self.clearing_of(index, hunt, card).map(|next| (next.cost, card)));
+            open.extend(self.clearing_of(index, hunt, card, missing).map(|next| (next.cost, card)));
         }
         Some(())
     }
 
     /// The cheapest way to make at least one more room where a card is: by victims on it, or, where the host lacks
     /// something, on its node.
-    fn clearing_of(&self, index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
+    fn clearing_of(&self, index: &Index, hunt: &mut Hunt<'_>, card: CardId, missing: u64) -> Option<Clearing> {
         let demand = &hunt.job.least;
         let mut victims = victims_on(index, hunt, card)?;
         let chosen = self.chosen_on(card.node);
@@ -131,7 +131,9 @@ impl Cleared {
         };
         let rooms = nodes.into_iter().map(made).fold(0, u64::saturating_add);
         let cost: Cost = victims.iter().map(|victim| victim.cost).sum();
-        (rooms > 0).then(|| Clearing { cost: cost.per_block(rooms), rooms, victims })
+        // More rooms than are still missing are worth nothing.
+        let useful = rooms.min(missing.saturating_sub(self.rooms)).max(1);
+        (rooms > 0).then(|| Clearing { cost: cost.per_block(useful), rooms, victims })
     }
 
     /// Without those who make no more rooms than there are beyond `missing`, the dearest left out first.
