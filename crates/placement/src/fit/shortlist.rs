@@ -157,8 +157,13 @@ impl<'a> Shortlist<'a> {
         }
         for offer in &demand.offers {
             let class = index.classes.get(offer.class);
-            self.ends(class.nodes_with(least(demand, offer)).map(|(_, id)| id));
-            if demand.fits_one_card(offer) && !demand.spreads(index) {
+            let nodes = class.nodes_with(least(demand, offer)).map(|(_, id)| id);
+            self.first(nodes.clone().rev());
+            if demand.spreads(index) {
+                continue;
+            }
+            self.first(nodes);
+            if demand.fits_one_card(offer) {
                 let cards = class.cards.range((offer.need, 0, CardId { node: NodeId(0), index: 0 })..);
                 self.first(cards.filter(|(_, memory, _)| *memory >= demand.memory).map(|(.., card)| card.node));
             }
