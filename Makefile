@@ -11,8 +11,9 @@ demo:
 	exec python deploy/demo/demo.py --binary "$$CARGO_TARGET_DIR/release/tessera" $(DEMO)
 
 ## Everything that is checked: format, lints, documents, protocol files, unit, property, models, end-to-end, what is deployed,
-## dashboards, alerts and runbooks, whole pools under seeded faults, and the device for PyTorch in jobs and by itself.
-test: lint unit packages operating simulation device
+## dashboards, alerts and runbooks, the console in a browser, whole pools under seeded faults, and the device for PyTorch in jobs
+## and by itself.
+test: lint unit packages operating console simulation device
 
 build:
 	eval "$$(deploy/setup.sh build)"
@@ -56,7 +57,7 @@ packages:
 console:
 	eval "$$(deploy/setup.sh console)"
 	cargo build --locked --workspace --bin tessera
-	exec python tests/console/check.py --binary "$$CARGO_TARGET_DIR/debug/tessera" --axe "$$TESSERA_AXE" $(CONSOLE)
+	timeout --signal=INT --kill-after=30 600 python tests/console/check.py --binary "$$CARGO_TARGET_DIR/debug/tessera" --axe "$$TESSERA_AXE" $(CONSOLE)
 
 ## Whole pools under faults, decided by seeds (chaos/sim/README.md): a bounded number of them, those that once found something, and
 ## planted bugs, each of which must be seen. Built apart from the rest, in a folder of its own.

@@ -272,6 +272,12 @@ def check_live(pool, browser):
     expect(page.locator("main")).to_contain_text("Block numbers")
     pool.tessera("job", "cancel", str(another), "--yes")
     expect(page.locator("[data-blocks=running]")).to_have_text(str(before))
+    # A map that is not shown, or no longer, is not drawn; shown again, it is.
+    page.evaluate("document.querySelector('.map').style.display = 'none'")
+    page.evaluate("document.querySelector('canvas').width = 1")
+    page.evaluate("new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)))")
+    page.evaluate("document.querySelector('.map').style.display = ''")
+    expect(page.locator("canvas")).not_to_have_js_property("width", 1)
     pool.tessera("node", "cordon", "node-2", "--reason", "fan is loud")
     browser.open(page, "/")
     expect(page.locator(".attention")).to_contain_text("fan is loud")

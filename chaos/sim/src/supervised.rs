@@ -143,6 +143,7 @@ impl Supervised {
             kill_confirmation: KILL_CONFIRMATION,
             longest_lease: LONGEST_LEASE,
             dumps: false,
+            is_beside_card: false,
         };
         let host = spec.host.unwrap_or_default();
         let host = HostRequest { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) };

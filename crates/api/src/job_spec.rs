@@ -189,12 +189,14 @@ fn check_transparent(check: &mut Check, job: &JobSpec) {
         return;
     }
     let JobSpec { gang, virtual_card, .. } = job;
-    check.that(*gang == 1 && virtual_card.span != Span::Pool, "checkpoint.mode", || {
+    let is_device = virtual_card.access == Access::Device;
+    check.that(*gang == 1 && (virtual_card.span != Span::Pool || is_device), "checkpoint.mode", || {
         "cannot be transparent for several workers: what they say to each other is in no image; use cooperative"
             .to_owned()
     });
-    check.that(virtual_card.access == Access::Worker, "checkpoint.mode", || {
-        "cannot be transparent when access is device or remote: a slice server is in no image; use cooperative"
+    check.that(virtual_card.access != Access::Remote, "checkpoint.mode", || {
+        "cannot be transparent when access is remote: the program is on a host of its own, and goes on by itself wherever \
+         its card is; use cooperative"
             .to_owned()
     });
 }

@@ -54,6 +54,37 @@ fn sizes_must_be_sensible() {
 }
 
 #[test]
+fn a_program_with_a_device_may_be_dumped_and_needs_nodes_that_can_both() {
+    let dumped = |access: v1::Access, span: v1::Span| {
+        move |spec: &mut v1::JobSpec| {
+            let card = card(spec);
+            (card.access, card.span, card.memory_mib) = (access.into(), span.into(), 1024);
+            let mode = v1::CheckpointMode::Transparent.into();
+            spec.checkpoint = Some(v1::CheckpointPolicy {
+                mode,
+                grace: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+                ..Default::default()
+            });
+        }
+    };
+    for span in [v1::Span::Card, v1::Span::Node, v1::Span::Pool] {
+        let mut spec = good();
+        dumped(v1::Access::Device, span)(&mut spec);
+        let job = job_of_request(Some(spec)).expect("a good job");
+        for (label, value) in [tessera_ledger::DEVICE_LABEL, tessera_ledger::TRANSPARENT_LABEL] {
+            assert_eq!(job.node_labels.get(label).map(String::as_str), Some(value), "{label}");
+        }
+    }
+    insta::assert_snapshot!(refused(dumped(v1::Access::Worker, v1::Span::Pool)), @"spec.checkpoint.mode: cannot be transparent for several workers: what they say to each other is in no image; use cooperative");
+    insta::assert_snapshot!(refused(|spec| { dumped(v1::Access::Device, v1::Span::Card)(spec); spec.gang = 2; }), @"spec.checkpoint.mode: cannot be transparent for several workers: what they say to each other is in no image; use cooperative");
+    let remote = |spec: &mut v1::JobSpec| {
+        dumped(v1::Access::Remote, v1::Span::Card)(spec);
+        spec.command.clear();
+    };
+    insta::assert_snapshot!(refused(remote), @"spec.checkpoint.mode: cannot be transparent when access is remote: the program is on a host of its own, and goes on by itself wherever its card is; use cooperative");
+}
+
+#[test]
 fn a_program_must_be_named() {
     insta::assert_snapshot!(refused(|spec| spec.command.clear()), @"spec.command: must name a program; or give a script, which is run when there is no command");
     insta::assert_snapshot!(refused(|spec| spec.command = vec![" ".to_owned()]), @"spec.command[0]: must name a program, and is empty");

@@ -44,9 +44,10 @@ export class MapCanvas {
   /** Finds the size of cells: as large as fits the window, or larger when somebody zooms in. */
   lay() {
     const { data, window } = this;
-    if (!data) return;
-    // As tall as its content, and never taller than the style allows.
     const width = window.clientWidth;
+    // One that is not shown has no width; it is told once it has.
+    if (!data || !width) return;
+    // As tall as its content, and never taller than the style allows.
     const tallest = Math.min(0.64 * innerHeight, 720);
     const most = data.nodes.reduce((largest, node) => Math.max(largest, node.cards), 1);
     this.breadth = Math.min(BREADTH, most);
@@ -80,7 +81,7 @@ export class MapCanvas {
 
   /** Draws with the next frame, once for all that asks until then. */
   draw() {
-    if (this.asked || !this.data) return;
+    if (this.asked || !this.pixels) return;
     this.asked = true;
     requestAnimationFrame(() => {
       this.asked = false;

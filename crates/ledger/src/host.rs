@@ -68,6 +68,8 @@ impl HostCapacity {
 pub struct HostUse {
     /// By workers that are not over.
     pub used: HostRequest,
+    /// What of that lost workers hold: nobody knows whether it comes back.
+    pub lost: HostRequest,
     /// Promised to workers of allocations that wait for preempted workers to stop.
     pub promised: HostRequest,
 }

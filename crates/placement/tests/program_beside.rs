@@ -150,6 +150,36 @@ fn room_on_a_host_is_kept_for_a_program_that_waits_long() {
     assert_eq!(places(&world, large)[0], (1, 0));
 }
 
+#[test]
+fn room_on_a_host_is_kept_once_a_lost_program_is_known_to_have_stopped() {
+    let mut world = World::of_this_release();
+    node(&mut world, "a", &[10], 1_000);
+    node(&mut world, "host", &[], 4_000);
+    let mut pool = Pool::new(&world.state);
+    let mut decide = |world: &mut World| {
+        let touched = world.state.take_touched();
+        pool.refresh(&world.state, &touched);
+        let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
+        world.commit(&decision);
+    };
+    let [lost, running] = [0, 1].map(|_| world.submit(device(1, 2_000)));
+    decide(&mut world);
+    [lost, running].iter().for_each(|job| world.start(*job));
+    let held = world.state.job(lost).and_then(|job| job.allocation).expect("it is placed");
+    world.report(held, Rank(0), Observation::Unconfirmed { message: "it cannot be ended".to_owned() });
+    let large = world.submit(device(1, 4_000));
+    world.pass(Duration::from_secs(60));
+    decide(&mut world);
+    assert_eq!(places(&world, large), [], "no host could have it while that one is lost");
+    decide(&mut world);
+    world.finish(lost);
+    world.submit(device(1, 2_000));
+    decide(&mut world);
+    world.finish(running);
+    decide(&mut world);
+    assert_eq!(places(&world, large)[0], (1, 0), "what comes back is kept for the one that needs all of it");
+}
+
 /// Whether a gang of programs fits, by a scan of the ledger: cards and hosts apart, because neither asks for the other.
 fn scan(state: &State, spec: &JobSpec) -> bool {
     let nodes = || state.nodes().filter(|node| node.grantable());

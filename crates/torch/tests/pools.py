@@ -26,13 +26,13 @@ HELPER = str(ROOT / "crates" / "agent" / "python")
 class Served(Pool):
     """One member and two nodes that serve devices; `cpus` says how many processors the hosts of some nodes offer."""
 
-    def __init__(self, folder, settings="", inventory=INVENTORY, cpus=None):
+    def __init__(self, folder, settings="", inventory=INVENTORY, cpus=None, environment=None):
         super().__init__(os.environ["TESSERA_BIN"], folder)
         self.members = self.members[:1]
         self.environment["TESSERA_SERVER"] = self.members[0]
         (folder / "cards.toml").write_text(inventory)
         self.nodes = re.findall(r'^name = "(.*)"', inventory, re.MULTILINE)
-        self.cpus = cpus or {}
+        self.cpus, self.of_servers = cpus or {}, environment or {}
         libraries = os.environ.get("LD_LIBRARY_PATH", "")
         for node in self.nodes:
             self.configure(node, settings, libraries)
@@ -44,6 +44,7 @@ class Served(Pool):
             f'cgroup_root = "tessera/{self.folder.name}-{node}"\n'
             f'[device]\n{settings}python = "{sys.executable}"\nbuild = "{os.environ["TESSERA_BUILD"]}"\n'
             f'[device.environment]\nLD_LIBRARY_PATH = "{libraries}"\n'
+            + "".join(f'{name} = "{value}"\n' for name, value in self.of_servers.items())
             + (f"[host]\ncpus = {self.cpus[node]}\n" if node in self.cpus else "")
         )
 
@@ -78,10 +79,10 @@ class Served(Pool):
 
 
 @contextlib.contextmanager
-def served(settings="", inventory=INVENTORY, cpus=None):
-    """Such a pool, as long as it is needed; `settings` go into the agents' `[device]`."""
+def served(settings="", inventory=INVENTORY, cpus=None, environment=None):
+    """Such a pool, as long as it is needed; `settings` go into the agents' `[device]`, and `environment` is that of slice servers."""
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
-        pool = Served(pathlib.Path(folder), settings, inventory, cpus)
+        pool = Served(pathlib.Path(folder), settings, inventory, cpus, environment)
         try:
             pool.bring_up()
             yield pool

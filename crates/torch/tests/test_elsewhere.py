@@ -11,7 +11,7 @@ import threading
 import pytest
 import serving
 import torch
-from elsewhere import GRAPH, PROGRAM, Cut, Kept, come_to, split, start, undisturbed
+from elsewhere import GRAPH, PROGRAM, Cut, Kept, Valve, come_to, split, start, undisturbed
 from serving import finish
 from tessera import _native
 
@@ -114,9 +114,9 @@ class Agent:
         self._connection, _ = self._listener.accept()
         self._ready.set()
 
-    def save(self):
+    def save(self, how=""):
         assert self._ready.wait(30)
-        self._connection.sendall(b"save\n")
+        self._connection.sendall(f"save{how}\n".encode())
         with self._connection.makefile() as lines:
             word, progress = lines.readline().split()
         self._connection.sendall(f"kept {progress} 1\n".encode())
@@ -137,6 +137,26 @@ def test_a_server_saves_itself_while_it_serves_and_what_came_before_that_is_not_
     with Kept(folder, checkpoints, epoch=2) as server:
         asked.at(server)
         text, resumed = split(printed + finish(running))
+    assert text == undisturbed(folder, PROGRAM, 12)
+    assert resumed == 1
+
+
+def test_a_frame_of_which_half_has_come_does_not_keep_a_server_from_saving(folder, asked, checkpoints):
+    # The rest of it is at a program that stands still until the card is saved.
+    agent = Agent(folder)
+    with Kept(folder, checkpoints, epoch=1, control=agent.path) as server:
+        network = Valve(server)
+        asked.at(server, network.address)
+        running = start(asked, PROGRAM, 12)
+        printed = come_to("3 ", running)
+        network.narrow = 5000
+        assert network.held_back.wait(60)
+        asked.answers["where"] = {"wait": "it stands still"}
+        agent.save(" still")
+        network.narrow = None
+        asked.at(server)
+        printed += finish(running)
+    text, resumed = split(printed)
     assert text == undisturbed(folder, PROGRAM, 12)
     assert resumed == 1
 

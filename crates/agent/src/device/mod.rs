@@ -8,6 +8,9 @@
 //! Where a card lies on several nodes, each has a worker with the servers of its slices, and the first one the program
 //! ([`Across`]). Where no slice of it is on the program's node, that worker has the program alone.
 //!
+//! A program that is dumped knows nothing of its servers: they are beside it (`run::unaware`), and it asks where its
+//! card is.
+//!
 //! Where the program is on a host of its own, the server is the worker: it listens for that host, and the process that
 //! started it waits for it alone. Whoever submitted the job is told where it is.
 //!
@@ -33,6 +36,7 @@ pub use counts::Counts;
 pub(crate) use plan::until_served;
 pub use plan::{Plan, ProgramPlace};
 pub(crate) use reached::Reached;
+pub(crate) use run::unaware;
 pub(crate) use word::Word;
 
 use crate::config::ConfigError;

@@ -1,7 +1,7 @@
 //! What the process that starts slice servers is told: one word of its command line, in JSON.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub enum ProgramPlace {
         /// Whether the server saves what its program has on the card.
         saves: bool,
     },
+    /// Beside it, and it is dumped: it knows of nothing, and asks at a socket of this folder where the server is.
+    Unaware(PathBuf),
     /// With another worker: the first server of the card serves it, and these servers follow that one.
     WithFirst,
     /// With a worker of another node, which has no slices.
@@ -110,6 +112,12 @@ impl ProgramPlace {
                 let mut words = listen(at.clone());
                 // A checkpoint may be fetched for it before it comes.
                 words.extend(["--lease".to_owned(), lease.as_secs_f64().to_string(), "--await-host".to_owned()]);
+                words
+            }
+            // A connection of TCP is one that a program may find closed when it is restored.
+            Self::Unaware(_) => {
+                let mut words = listen(format!("tcp:{}", SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)));
+                words.push("--checkpoints".to_owned());
                 words
             }
             Self::WithFirst | Self::Apart { .. } => Vec::new(),

@@ -8,6 +8,7 @@
 mod apart;
 mod presence;
 mod serving;
+pub(crate) mod unaware;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -123,6 +124,9 @@ impl Worker {
         if let ProgramPlace::Apart { server, within } = self.plan.place.clone() {
             return self.run_apart(program, &server, within);
         }
+        if let ProgramPlace::Unaware(folder) = self.plan.place.clone() {
+            return self.serve_unaware(&folder);
+        }
         // They come to the first one of the card, which listens for the program once all are there.
         let slices = 0..self.plan.slices.len();
         let mut servers = slices.map(|slice| self.start_server(slice)).collect::<Result<Vec<_>, _>>()?;
@@ -131,7 +135,9 @@ impl Worker {
         let address = self.said(&mut servers, awaited)?;
         match place {
             ProgramPlace::OnOtherNode { lease, .. } => self.serve_other_node(&mut servers, lease),
-            ProgramPlace::WithFirst | ProgramPlace::Apart { .. } => self.wait_for_card(&mut servers),
+            ProgramPlace::WithFirst | ProgramPlace::Apart { .. } | ProgramPlace::Unaware(_) => {
+                self.wait_for_card(&mut servers)
+            }
             ProgramPlace::Here(_) => {
                 let program = self.start_program(program, &address)?;
                 self.wait_for(&program, &mut servers)
@@ -169,6 +175,9 @@ impl Worker {
             .env("TESSERA_BUILD", &self.plan.build)
             .env(NO_USER_SITE, "1");
         command.env(TOKEN, &self.token);
+        if let ProgramPlace::Unaware(folder) = &self.plan.place {
+            command.envs(unaware::of_saving(folder));
+        }
         // Python looks for its libraries where it starts: nothing of the job is to be found there.
         let heard = if slice == 0 { Stdio::piped() } else { Stdio::null() };
         command.current_dir("/").stdin(Stdio::null()).stdout(heard);

@@ -74,6 +74,8 @@ pub(super) struct Child<'a> {
     /// The second one is set to the script's path once it is known.
     pub shell_arguments: Vec<Cell<*const libc::c_char>>,
     pub environment: Vec<*const libc::c_char>,
+    /// What it reads; `None`: nothing.
+    pub input: Option<RawFd>,
     pub outputs: [RawFd; 2],
     pub failed: RawFd,
     pub gate: RawFd,
@@ -120,7 +122,7 @@ impl Child<'_> {
                 return Step::Place;
             }
             // As its own mounts have it: what is open through others could not be restored.
-            let input = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            let input = self.input.unwrap_or_else(|| libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY));
             for (from, to) in [(input, 0), (self.outputs[0], 1), (self.outputs[1], 2)] {
                 if libc::dup2(from, to) < 0 {
                     return Step::Setup;

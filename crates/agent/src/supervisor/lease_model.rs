@@ -305,6 +305,7 @@ impl Leases {
             kill_confirmation: Duration::from_secs(60),
             longest_lease: LONGEST_LEASE,
             dumps: false,
+            is_beside_card: false,
         };
         world.supervisor = Some(Machine::new(rules, status));
     }

@@ -57,6 +57,8 @@ pub enum Event {
         /// Nothing of the worker is alive.
         empty: bool,
     },
+    /// What runs beside it and has its card has ended: whose fault that is, and why.
+    CardLost(Cause, String),
     /// The agent went away before it said that the order is durable.
     Abandoned,
     /// The supervisor itself was told to end: the host shuts down.
@@ -103,6 +105,8 @@ pub struct Rules {
     pub longest_lease: Duration,
     /// Whether its processes are dumped where its job is to go on later.
     pub dumps: bool,
+    /// Whether they cannot be although its job wants that, because their card is on other nodes.
+    pub is_beside_card: bool,
 }
 
 /// The state of a supervisor.
@@ -209,6 +213,7 @@ impl Machine {
             Event::StartFailed(failure) => self.start_failed(now, failure),
             Event::Dumped(outcome) => self.dumped(outcome),
             Event::Snapshotted(snapshot) => self.snapshotted(snapshot),
+            Event::CardLost(cause, message) => self.card_lost(now, cause, message),
             Event::Exited { exit, because } => self.exited(now, exit, because),
             Event::Probed { empty } => self.probed(now, empty),
             Event::Abandoned if !self.begun => {
@@ -327,6 +332,7 @@ impl Machine {
             let effects = if self.snapshotting { vec![Effect::Publish] } else { vec![Effect::Dump, Effect::Publish] };
             return self.awake(effects);
         }
+        self.say_not_dumped(save);
         self.awake(vec![Effect::Signal(policy.signal), Effect::Publish])
     }
 

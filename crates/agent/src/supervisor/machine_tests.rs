@@ -30,7 +30,14 @@ fn machine_that(lease: Option<Lease>, time_limit: Option<Duration>, dumps: bool)
     status.lease = lease;
     let stop = StopPolicy { signal: StopSignal::default(), grace: GRACE };
     Machine::new(
-        Rules { stop, time_limit, kill_confirmation: Duration::from_millis(300), longest_lease: LONGEST_LEASE, dumps },
+        Rules {
+            stop,
+            time_limit,
+            kill_confirmation: Duration::from_millis(300),
+            longest_lease: LONGEST_LEASE,
+            dumps,
+            is_beside_card: false,
+        },
         status,
     )
 }
@@ -399,3 +406,6 @@ fn it_is_dumped_while_it_runs_once_at_a_time_and_before_it_is_dumped_for_good() 
 
 #[path = "resting_tests.rs"]
 mod resting;
+
+#[path = "card_tests.rs"]
+mod card;

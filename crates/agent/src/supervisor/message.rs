@@ -47,6 +47,12 @@ pub struct Launch {
     /// How its processes are dumped when it is to be saved, and restored; `None`: its job does not want that.
     #[serde(default)]
     pub image: Option<ImagePlan>,
+    /// What runs beside the program and has its card; `None`: nothing.
+    #[serde(default)]
+    pub companion: Option<CompanionPlan>,
+    /// Whether its processes cannot be dumped although its job wants that, because their card is on other nodes.
+    #[serde(default)]
+    pub is_beside_card: bool,
     /// The whole environment.
     pub environment: BTreeMap<String, String>,
     /// Where the program starts.
@@ -70,6 +76,15 @@ pub struct Launch {
     /// How far from now a lease may reach at most, whoever grants it.
     #[serde(default = "longest_lease")]
     pub longest_lease: Duration,
+}
+
+/// A process beside the program of a worker, in the same control group and under the same identity, and in no image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompanionPlan {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Its whole environment.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// What a supervisor of this release takes from an agent that does not say.

@@ -12,12 +12,15 @@
 //! that is not the agent's, and may not gain another ([`crate::worker::Account`]). Nothing that the worker started is
 //! listened to.
 //!
+//! A program that is dumped and has a device has a second process beside it, with its slice servers (`companion`).
+//!
 //! Where the host gives no PID namespace, processes are tracked by control group, and by descent from the supervisor,
 //! which is made their subreaper: complete while the supervisor lives. After a SIGKILL of the supervisor others than
 //! the first process may go on until an agent sweeps; the node says so, and its silence is not taken for a stop.
 
 mod called;
 mod child;
+mod companion;
 mod connections;
 mod containment;
 pub mod early;

@@ -2,6 +2,7 @@
 //! supervisor's life.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::{CString, NulError};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,7 +20,7 @@ use nix::unistd::{Pid, pipe2};
 
 use super::child::{Child, Step, fork_into};
 use super::image::PLACE;
-use super::message::Launch;
+use super::message::{CompanionPlan, Launch};
 use super::pid_namespace::PidNamespace;
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
@@ -90,17 +91,34 @@ impl Program {
     /// # Errors
     /// When there is no command, or a text holds a NUL byte.
     pub fn new(launch: &Launch) -> Result<Self, NoStart> {
-        let name = launch.command.first().filter(|name| !name.is_empty());
+        Self::of(launch, &launch.command, &launch.environment, &launch.working_directory)
+    }
+
+    /// Prepares what runs beside it, under the same identity.
+    ///
+    /// # Errors
+    /// As for the program.
+    pub fn beside(launch: &Launch, plan: &CompanionPlan) -> Result<Self, NoStart> {
+        Self::of(launch, &plan.command, &plan.environment, Path::new("/"))
+    }
+
+    fn of(
+        launch: &Launch,
+        command: &[String],
+        environment: &BTreeMap<String, String>,
+        folder: &Path,
+    ) -> Result<Self, NoStart> {
+        let name = command.first().filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| NoStart::by_job("the command is empty"))?;
-        let own = launch.environment.get(WORKER_DIR).filter(|folder| !folder.is_empty());
+        let own = environment.get(WORKER_DIR).filter(|folder| !folder.is_empty());
         let prepare = || -> Result<Self, NulError> {
-            let arguments = launch.command.iter().map(|word| CString::new(word.as_str())).collect::<Result<_, _>>()?;
-            let variables = launch.environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
+            let arguments = command.iter().map(|word| CString::new(word.as_str())).collect::<Result<_, _>>()?;
+            let variables = environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
             Ok(Self {
-                paths: candidates(name, launch.environment.get("PATH").map_or(DEFAULT_PATH, String::as_str))?,
+                paths: candidates(name, environment.get("PATH").map_or(DEFAULT_PATH, String::as_str))?,
                 arguments,
                 environment: variables.collect::<Result<_, _>>()?,
-                folder: path_text(&launch.working_directory)?,
+                folder: path_text(folder)?,
                 shell: CString::new("/bin/sh")?,
                 place: match &launch.image {
                     Some(plan) => Some((path_text(&plan.folder)?, CString::new(PLACE)?)),
@@ -122,6 +140,7 @@ impl Program {
         self,
         group: &WorkerGroup,
         namespace: Option<&PidNamespace>,
+        input: Option<OwnedFd>,
         outputs: [OwnedFd; 2],
     ) -> Result<Waiting, NoStart> {
         let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| NoStart::by_node(format!("no pipe can be had: {error}")));
@@ -132,6 +151,7 @@ impl Program {
             arguments: pointers(&self.arguments),
             shell_arguments: self.shell_pointers(),
             environment: pointers(&self.environment),
+            input: input.as_ref().map(AsRawFd::as_raw_fd),
             outputs: [outputs[0].as_raw_fd(), outputs[1].as_raw_fd()],
             failed: failed.as_raw_fd(),
             gate: gate.as_raw_fd(),

@@ -21,6 +21,8 @@ pub(super) struct Ready {
     pub beginning: Beginning,
     /// Where its output is read, and kept.
     pub outputs: [(OwnedFd, RotatedFile); 2],
+    /// Where the output of what runs beside it goes, if something does.
+    pub beside: Option<[OwnedFd; 2]>,
 }
 
 pub(super) enum Beginning {
@@ -59,11 +61,14 @@ impl Ready {
         let (stdout, stderr) = (file(Stream::Stdout)?, file(Stream::Stderr)?);
         let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
         let ends = [out_end, err_end];
+        let more = || -> io::Result<_> { Ok([ends[0].try_clone()?, ends[1].try_clone()?]) };
+        let beside = launch.companion.is_some().then(more).transpose();
+        let beside = beside.map_err(|error| NoStart::by_node(format!("no pipe for its output: {error}")))?;
         let beginning = match &launch.image {
             Some(plan) if plan.from.is_some() => Beginning::Image(ends),
-            _ => Beginning::Program(Box::new(Program::new(launch)?.fork(group, namespace, ends)?)),
+            _ => Beginning::Program(Box::new(Program::new(launch)?.fork(group, namespace, None, ends)?)),
         };
-        Ok(Self { beginning, outputs: [(out, stdout), (err, stderr)] })
+        Ok(Self { beginning, outputs: [(out, stdout), (err, stderr)], beside })
     }
 
     fn imaging(&self, launch: &Launch, namespace: PidNamespace) -> Result<Option<Imaging>, NoStart> {

@@ -1,5 +1,7 @@
 //! Waits, asks the state machine, does what it says. See the module above for what must hold.
 
+mod beginning;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -14,6 +16,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::syncfs;
 
+use super::companion::Companion;
 use super::connections::Connections;
 use super::containment::Containment;
 use super::early::{Ahead, Early};
@@ -24,7 +27,7 @@ use super::machine::{Effect, Event, Machine, Now, Rules};
 use super::message::{Launch, Notice, Request};
 use super::output::Pump;
 use super::program::NoStart;
-use super::ready::{Beginning, Ready};
+use super::ready::Ready;
 use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, unix_millis};
@@ -83,6 +86,9 @@ struct Shell {
     pump: Option<Pump>,
     /// Whether the worker begins as a process of ours, which leaves word when it cannot go on.
     has_device: bool,
+    /// What is started beside the program, which waits for it; `None`: nothing, or it is there.
+    to_be_beside: Option<Box<Launch>>,
+    companion: Option<Companion>,
     finished: bool,
 }
 
@@ -109,6 +115,7 @@ impl Shell {
             kill_confirmation: launch.kill_confirmation,
             longest_lease: launch.longest_lease,
             dumps: launch.image.is_some(),
+            is_beside_card: launch.is_beside_card,
         };
         let (ready, imaging) = match Ready::make(launch, &containment, namespace) {
             Ok((ready, imaging)) => (Ok(ready), imaging),
@@ -126,6 +133,8 @@ impl Shell {
             keeper: None,
             pump: None,
             has_device: launch.has_device,
+            to_be_beside: launch.companion.is_some().then(|| Box::new(launch.clone())),
+            companion: None,
             finished: false,
         })
     }
@@ -142,6 +151,7 @@ impl Shell {
         if let Some(ended) = self.imaging.as_mut().and_then(|imaging| imaging.turn(self.containment.group())) {
             self.image_ended(ended);
         }
+        self.hear_companion();
         let received = self.connections.turn();
         for (number, request) in received.requests {
             self.serve(number, request);
@@ -159,6 +169,8 @@ impl Shell {
             PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
         ];
+        let companion = self.companion.as_ref().and_then(Companion::descriptor);
+        fds.extend(companion.map(|channel| PollFd::new(channel, PollFlags::POLLIN)));
         fds.extend(self.connections.interests().into_iter().map(|(fd, flags)| PollFd::new(fd, flags)));
         // Nobody tells when a tree stands still, or when something takes too long.
         let look_again = self.imaging.as_ref().and_then(Imaging::looks_again_in);
@@ -201,6 +213,9 @@ impl Shell {
                 (None, Some(signal)) => Exit::Signal(signal),
                 (None, None) => continue,
             };
+            if self.companion_ended(pid, exit) {
+                continue;
+            }
             if let Some(ended) =
                 self.imaging.as_mut().and_then(|imaging| imaging.ended(pid, exit, self.containment.group()))
             {
@@ -220,6 +235,7 @@ impl Shell {
     fn image_ended(&mut self, ended: Ended) {
         match ended {
             Ended::Noted => {}
+            Ended::Stands => self.save_card(),
             Ended::Dumped(outcome) => self.happen(Event::Dumped(outcome)),
             Ended::Snapshotted(snapshot) => self.happen(Event::Snapshotted(snapshot)),
             Ended::Restored(Ok((process, exit))) => {
@@ -307,35 +323,6 @@ impl Shell {
             let what = if still { "stand still" } else { "go on" };
             eprintln!("the worker cannot be made to {what}: {error}: {}", error.source);
         }
-    }
-
-    fn start(&mut self) -> Result<Option<ProcessId>, NoStart> {
-        let ready = self.ready.take().ok_or_else(|| NoStart::by_node("it was started before"))??;
-        let process = match (ready.beginning, &mut self.imaging) {
-            (Beginning::Program(waiting), _) => Some(waiting.release()?),
-            (Beginning::Image(outputs), Some(imaging)) => {
-                imaging.begin_restore(self.containment.group(), outputs)?;
-                None
-            }
-            (Beginning::Image(_), None) => return Err(NoStart::by_node("nothing restores images here")),
-        };
-        match Pump::start(ready.outputs) {
-            Ok(pump) => self.pump = Some(pump),
-            Err(error) => eprintln!("the worker's output is lost: {error}"),
-        }
-        Ok(process)
-    }
-
-    fn begin_dump(&mut self) -> Result<(), String> {
-        let process = self.machine.status().process.ok_or("there is no process")?;
-        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
-        imaging.begin_dump(process)
-    }
-
-    fn begin_snapshot(&mut self, number: u64) -> Result<(), String> {
-        let process = self.machine.status().process.ok_or("there is no process")?;
-        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
-        imaging.begin_snapshot(number, process, self.containment.group())
     }
 
     fn publish(&mut self) {

@@ -61,7 +61,7 @@ pub(crate) fn is_cooperative(order: &wire::WorkerOrder) -> bool {
 
 /// Whether the job's program is dumped, knowing nothing of it.
 pub(crate) fn is_transparent(order: &wire::WorkerOrder) -> bool {
-    mode(order) == Some(wire::CheckpointMode::Transparent)
+    mode(order) == Some(wire::CheckpointMode::Transparent) && runs_program(order)
 }
 
 fn mode(order: &wire::WorkerOrder) -> Option<wire::CheckpointMode> {

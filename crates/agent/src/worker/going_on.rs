@@ -15,6 +15,7 @@ use super::launch::{LaunchError, Launcher};
 use super::written::written_by;
 use crate::checkpoints::{Hindrance, Unusable};
 use crate::criu::Criu;
+use crate::device::{has_slices, runs_program};
 use crate::node::LaunchOrder;
 use crate::supervisor::image::ImagePlan;
 
@@ -25,6 +26,11 @@ pub(super) fn goes_on_from_image(order: &wire::WorkerOrder) -> bool {
         wire::CheckpointMode::Unspecified => is_transparent(order),
         mode => mode == wire::CheckpointMode::Transparent,
     })
+}
+
+/// Whether the worker has the program of a device that is on other nodes: an image would be of the program alone.
+pub(super) fn is_beside_card(order: &wire::WorkerOrder) -> bool {
+    access(order) == wire::Access::Device && runs_program(order) && !has_slices(order)
 }
 
 /// Whether the worker's program finds what it wrote.
@@ -42,8 +48,10 @@ impl Launcher {
         if !is_transparent(order) {
             return Ok(None);
         }
-        let alone = matches!(access(order), wire::Access::Worker | wire::Access::Unspecified);
-        let usable = self.criu.clone().filter(|_| self.contained && alone);
+        if is_beside_card(order) {
+            return if goes_on_from_image(order) { Err(LaunchError::ImageBesideCard) } else { Ok(None) };
+        }
+        let usable = self.criu.clone().filter(|_| self.contained && access(order) != wire::Access::Remote);
         let Some(Criu { program, version }) = usable else {
             return if goes_on_from_image(order) { Err(LaunchError::NoCriu) } else { Ok(None) };
         };

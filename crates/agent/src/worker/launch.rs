@@ -20,9 +20,9 @@ use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Pre
 use tokio::process::Child;
 
 use super::account::{Account, Accounts};
-use super::environment::{self, is_elastic};
+use super::environment::{self, is_elastic, is_transparent};
 use super::folder::{WorkerFolder, WorkerFolders};
-use super::going_on::goes_on_from_written;
+use super::going_on::{goes_on_from_written, is_beside_card};
 use super::id::WorkerId;
 pub use super::launch_error::LaunchError;
 use super::program::{self, Means, Program, SCRIPT_FILE};
@@ -261,8 +261,10 @@ impl Launcher {
             account.as_ref(),
             attach.environment.clone(),
         );
-        let means = Means { own: &self.supervisor, served: self.served.get(), work: &work };
-        let Program { command, limits, has_device } = program::of(order, &attach, &means, &mut variables)?;
+        let is_beside_card = is_transparent(order) && is_beside_card(order);
+        let (own, served) = (&self.supervisor, self.served.get());
+        let means = Means { own, served, work: &work, is_dumped: image.is_some() };
+        let Program { command, limits, has_device, companion } = program::of(order, &attach, &means, &mut variables)?;
         let folder_of_program =
             Some(PathBuf::from(&spec.working_directory)).filter(|folder| has_program && !folder.as_os_str().is_empty());
         Ok(Launch {
@@ -277,6 +279,8 @@ impl Launcher {
             contained: self.contained,
             has_device,
             image,
+            companion,
+            is_beside_card,
             working_directory: folder_of_program.unwrap_or(work),
             limits: limits_of(limits, spec.host.filter(|_| has_program).map(host_from_wire).unwrap_or_default()),
             cgroup: group_name(&self.cgroup_root, launch.worker),

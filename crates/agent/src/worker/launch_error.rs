@@ -24,6 +24,12 @@ pub enum LaunchError {
          its agent anew when CRIU was changed"
     )]
     NoCriu,
+    /// The job goes on from an image of its processes, and its card is not here.
+    #[error(
+        "the job goes on from an image of its processes and of what was on their card, and its program would be on \
+         another host than its card: ask for less of the host (`host`), so that both fit on one"
+    )]
+    ImageBesideCard,
     /// A device has too many slices.
     #[error(
         "its virtual card has {0} slices, and a device has {MOST_SLICES} at most: ask for less, or for larger cards \
@@ -67,6 +73,8 @@ impl LaunchError {
             Self::NothingToRun
             | Self::TooManySlices(_)
             | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
+            // Where it is tried next its card may be with it.
+            Self::ImageBesideCard => Cause::NotRestored,
             Self::NoDevice
             | Self::NoCriu
             | Self::LongPath(_)

@@ -12,9 +12,11 @@ use super::launch::LaunchError;
 use crate::config::SupervisorCommand;
 use crate::device::run::TOKEN;
 use crate::device::served::Served;
+use crate::device::unaware::ASKED;
 use crate::device::{
     Across, MOST_SLICES, Plan, ProgramPlace, between_nodes, has_first_server, has_slices, runs_program, until_served,
 };
+use crate::supervisor::message::CompanionPlan;
 
 /// Name of the script in the worker's own folder.
 pub(super) const SCRIPT_FILE: &str = "script";
@@ -25,6 +27,9 @@ const SOCKET_PATH: usize = 107;
 /// Memory that a program and its slice server have beside the card's, on a card of processors: PyTorch twice.
 const ROOM_OF_SERVER: Mebibytes = Mebibytes(1024);
 
+/// How much a program that is dumped keeps of what it issued, in MiB, where its job does not say.
+const JOURNAL_MIB: u32 = 64;
+
 /// What is started for a worker.
 pub(super) struct Program {
     /// Program and arguments.
@@ -33,6 +38,8 @@ pub(super) struct Program {
     pub limits: HostLimits,
     /// Whether it begins as a process of ours that gives it a device.
     pub has_device: bool,
+    /// What runs beside it; `None`: nothing.
+    pub companion: Option<CompanionPlan>,
 }
 
 /// Who starts it.
@@ -43,6 +50,8 @@ pub(super) struct Means<'a> {
     pub served: Option<&'a Served>,
     /// The worker's own folder.
     pub work: &'a Path,
+    /// Whether its program is dumped when it is to be saved.
+    pub is_dumped: bool,
 }
 
 /// What is started for the worker of `order`. `environment` is the worker's; what is the program's alone is taken out
@@ -59,26 +68,64 @@ pub(super) fn of(
     let served = || means.served.ok_or(LaunchError::NoDevice);
     let (place, command) = match access(order) {
         wire::Access::Worker | wire::Access::Unspecified => {
-            return Ok(Program { command: own_command(order, means)?, limits: attach.limits, has_device: false });
+            return Ok(Program {
+                command: own_command(order, means)?,
+                limits: attach.limits,
+                has_device: false,
+                companion: None,
+            });
         }
         wire::Access::Device if !runs_program(order) => (of_program(served()?, order), Vec::new()),
+        wire::Access::Device if means.is_dumped => return unaware(served()?, order, attach, means, environment),
         wire::Access::Device => (of_servers(served()?, order, means)?, own_command(order, means)?),
         wire::Access::Remote => (elsewhere(served()?, order), Vec::new()),
     };
     let served = served()?;
     let is_apart = matches!(place, ProgramPlace::Apart { .. });
-    if attach.torch.is_empty() && !is_apart {
-        return Err(LaunchError::NoDevice);
-    }
-    if order.slices.len() > MOST_SLICES {
-        return Err(LaunchError::TooManySlices(order.slices.len()));
-    }
+    check_slices(order, attach, is_apart)?;
     let plan = Plan::new(served, &attach.torch, place, take_loaders(environment)).across(Across::of(order));
     if plan.is_shared() {
         environment.insert(TOKEN.to_owned(), order.device_token.clone());
     }
     let limits = limits_with_server(attach, order);
-    Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true })
+    Ok(Program { command: plan.wrap(means.own, command)?, limits, has_device: true, companion: None })
+}
+
+fn check_slices(order: &wire::WorkerOrder, attach: &Attach, is_apart: bool) -> Result<(), LaunchError> {
+    if attach.torch.is_empty() && !is_apart {
+        return Err(LaunchError::NoDevice);
+    }
+    if order.slices.len() > MOST_SLICES { Err(LaunchError::TooManySlices(order.slices.len())) } else { Ok(()) }
+}
+
+/// A program that is dumped, and the servers of its card beside it. Nothing that is told the program changes when it
+/// goes on elsewhere: where its card is it asks, and with which token and epoch.
+fn unaware(
+    served: &Served,
+    order: &wire::WorkerOrder,
+    attach: &Attach,
+    means: &Means<'_>,
+    environment: &mut BTreeMap<String, String>,
+) -> Result<Program, LaunchError> {
+    check_slices(order, attach, false)?;
+    let mut of_companion = environment.clone();
+    take_loaders(&mut of_companion);
+    let place = ProgramPlace::Unaware(means.work.to_owned());
+    let plan = Plan::new(served, &attach.torch, place, BTreeMap::new()).across(Across::of(order));
+    if plan.is_shared() {
+        of_companion.insert(TOKEN.to_owned(), order.device_token.clone());
+    }
+    let companion = CompanionPlan { command: plan.wrap(means.own, Vec::new())?, environment: of_companion };
+    environment.insert("TESSERA_SLICES".to_owned(), format!("ask:{}", means.work.join(ASKED).display()));
+    environment.insert("TESSERA_BUILD".to_owned(), served.build.display().to_string());
+    // It is in each image, and holds what no server has executed yet.
+    environment.entry("TESSERA_JOURNAL_MIB".to_owned()).or_insert_with(|| JOURNAL_MIB.to_string());
+    Ok(Program {
+        command: own_command(order, means)?,
+        limits: limits_with_server(attach, order),
+        has_device: false,
+        companion: Some(companion),
+    })
 }
 
 fn own_command(order: &wire::WorkerOrder, means: &Means<'_>) -> Result<Vec<String>, LaunchError> {

@@ -43,6 +43,8 @@ pub fn launch(script: &str) -> Launch {
         contained: contained(),
         has_device: false,
         image: None,
+        companion: None,
+        is_beside_card: false,
         environment: BTreeMap::from([("PATH".to_owned(), path)]),
         working_directory: PathBuf::from("/"),
         limits: Limits::default(),

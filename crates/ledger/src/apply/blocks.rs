@@ -41,6 +41,10 @@ impl State {
         let Some(worker) = allocation.worker(rank) else { return };
         let event = Event::Worker { job: allocation.job, allocation: allocation.id, rank, node: worker.node, state };
         self.pending_events.push(event);
+        let [was_lost, is_lost] = [worker.state, state].map(|state| state == WorkerState::Lost);
+        if was_lost != is_lost {
+            self.note_loss_of_host(worker.node, self.asked_of_host(allocation, rank), is_lost);
+        }
         self.with_worker(allocation.id, rank, |worker| worker.state = state);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allocation::{Allocation, AllocationPhase, PlannedWorker};
+use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, WorkerState};
 use crate::event::Touched;
 use crate::host::{HostRequest, HostUse};
 use crate::ids::{AllocationId, NodeId, Rank};
@@ -60,6 +60,16 @@ impl State {
         }
     }
 
+    /// Counts what a worker that is lost, or is not any more, holds of its host among what is lost.
+    pub(super) fn note_loss_of_host(&mut self, node: NodeId, request: HostRequest, lost: bool) {
+        if !request.is_zero() {
+            self.with_host_use(node, |host| {
+                let sum = if lost { host.lost.plus(request) } else { host.lost.minus(request) };
+                HostUse { lost: sum, ..host }
+            });
+        }
+    }
+
     /// Turns what the workers of an allocation were promised into what they hold: it comes into force.
     pub(super) fn keep_host_promises(&mut self, allocation: &Allocation) {
         for (node, request) in self.held_of_hosts(allocation) {
@@ -84,7 +94,7 @@ impl State {
             .allocations_on(node)
             .filter(|allocation| !matches!(allocation.phase, AllocationPhase::Ending | AllocationPhase::Waiting));
         let staying: BTreeSet<AllocationId> = staying.map(|allocation| allocation.id).collect();
-        let kept = HostUse { used: self.held_of_host(node, &staying), promised: HostRequest::ZERO };
+        let kept = HostUse { used: self.held_of_host(node, &staying), ..HostUse::default() };
         self.host_use(node).promised.fits_in(kept.left_of(capacity))
     }
 
@@ -128,6 +138,14 @@ impl State {
                 let host = counted.entry(node).or_default();
                 let sum = if promised { &mut host.promised } else { &mut host.used };
                 *sum = sum.plus(request);
+            }
+            let spec = self.jobs.get(&allocation.job).map(|job| &job.spec);
+            let asked = spec.into_iter().flat_map(|spec| allocation.asked_of_hosts(spec));
+            for (worker, request) in
+                asked.filter(|(worker, asked)| worker.state == WorkerState::Lost && !asked.is_zero())
+            {
+                let host = counted.entry(worker.node).or_default();
+                host.lost = host.lost.plus(request);
             }
         }
         counted.into_iter().collect()

@@ -87,6 +87,8 @@ impl Index {
         let before = std::mem::replace(&mut known.host, host);
         let mut more = before.is_some_and(|before| host.is_none_or(|now| now.has_more_than(before)));
         self.hosts_freed |= more;
+        let lost = [before, host].map(|host| host.map(|host| host.lost));
+        self.prospects += u64::from(lost[0] != lost[1]);
         let (mut freed, was_known) = (Vec::new(), known.node.is_some());
         // Often nothing else of a node has changed than what its host has left.
         if !known.node.as_ref().zip(node).is_some_and(|(known, node)| Arc::ptr_eq(known, node)) {

@@ -24,6 +24,8 @@ pub(crate) struct Host {
     /// What is held beyond what the host offers: it offers less than it did, or an allocation waits for its victims to
     /// stop. Given back first.
     over: HostRequest,
+    /// What lost workers hold: nobody knows whether it comes back.
+    pub(crate) lost: HostRequest,
 }
 
 impl Host {
@@ -31,16 +33,17 @@ impl Host {
     pub(crate) fn read(state: &State, node: &Node) -> Option<Self> {
         let (host, held) = (node.description.host?, state.host_use(node.id));
         let over = held.used.plus(held.promised).minus(host.whole());
-        Some(Self { left: held.left_of(host), over })
+        Some(Self { left: held.left_of(host), over, lost: held.lost })
     }
 
     /// With so much less; what is not there is owed, as long as the victims of an allocation hold it.
     pub(crate) fn less(self, request: HostRequest) -> Self {
-        Self { left: self.left.minus(request), over: self.over.plus(request.minus(self.left)) }
+        let over = self.over.plus(request.minus(self.left));
+        Self { left: self.left.minus(request), over, ..self }
     }
 
     pub(crate) fn more(self, request: HostRequest) -> Self {
-        Self { left: self.left.plus(request.minus(self.over)), over: self.over.minus(request) }
+        Self { left: self.left.plus(request.minus(self.over)), over: self.over.minus(request), ..self }
     }
 
     /// Whether there is more of anything than in `before`.
@@ -88,6 +91,13 @@ impl NodeEntry {
     /// Whether it takes new work.
     pub(crate) fn is_grantable(&self) -> bool {
         self.node.as_ref().is_some_and(|node| node.grantable())
+    }
+
+    /// What its host has for workers when everything has ended that can, less what is kept for others; `None`: not
+    /// limited.
+    pub(crate) fn returning_host(&self) -> Option<HostRequest> {
+        let (capacity, host) = self.node.as_ref()?.description.host.zip(self.host)?;
+        Some(capacity.whole().minus(host.lost).minus(self.host_kept))
     }
 
     pub(crate) fn total(&self, class: ClassId) -> Option<&NodeTotal> {

@@ -96,7 +96,6 @@ pub(crate) struct Schedule {
     pub(crate) endless_since: Vec<LogTime>,
     /// What does not come back of each card beside its lost blocks: memory and slices.
     pub(crate) lost: Vec<Held>,
-    pub(crate) lost_host: HostRequest,
 }
 
 /// Since when an allocation runs, or is held while its workers are being started.
@@ -124,9 +123,8 @@ impl Schedule {
         let held = holdings.map(|of| (of.lost, of.hold, of.host, &of.slices));
         let planned = planned.iter().map(|of| (false, of.hold, of.host, &of.slices));
         for (lost, hold, host, slices) in held.chain(planned) {
-            match lost {
-                true => schedule.lost_host = schedule.lost_host.plus(host),
-                false => schedule.host.push((hold.end, host)),
+            if !lost {
+                schedule.host.push((hold.end, host));
             }
             for slice in slices {
                 let Some(card) = node.position(slice.card) else { continue };

@@ -191,14 +191,14 @@ impl Pool {
     }
 
     /// What a mover asks for, in as many virtual cards as it has. Processes that were dumped go on with cards like
-    /// those that they had, since a driver brings back what was on them to no others.
+    /// those that they had, since a driver brings back what was on them to no others; what was on a device goes on
+    /// wherever there is one.
     fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
         let applicant = Applicant::of(&mover.job.spec, false, &self.index.classes, state.config());
         let own = applicant.demand.of_gang(mover.allocation.virtual_cards());
-        match mover.job.spec.checkpoint.mode {
-            CheckpointMode::Transparent => self.of_its_classes(mover, &own),
-            CheckpointMode::Cooperative | CheckpointMode::Requeue => own,
-        }
+        let spec = &mover.job.spec;
+        let is_bound = spec.checkpoint.mode == CheckpointMode::Transparent && !spec.virtual_card.access.is_device();
+        if is_bound { self.of_its_classes(mover, &own) } else { own }
     }
 
     /// The same on cards of the classes that a mover is on.

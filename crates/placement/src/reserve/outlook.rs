@@ -54,8 +54,7 @@ impl<'a> Outlook<'a> {
 
     fn with(Sought { index, state, demand }: Sought<'a>, id: NodeId, schedule: Cow<'a, Schedule>) -> Option<Self> {
         let node = index.node(id)?;
-        let host = node.node.as_ref()?.description.host.filter(|_| !demand.host.is_zero());
-        let host = host.map(|host| host.whole().minus(schedule.lost_host).minus(node.host_kept));
+        let host = node.returning_host().filter(|_| !demand.host.is_zero());
         if !demand.accepts(node) || host.is_some_and(|whole| !demand.host.fits_in(whole)) {
             return None;
         }

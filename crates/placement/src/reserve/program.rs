@@ -51,9 +51,8 @@ impl<'a> Hosts<'a> {
     fn until(&self, id: NodeId, programs: u32) -> Option<(Wait, bool, NodeId)> {
         let node = self.index.node(id)?;
         let has_cards = !node.cards.is_empty();
-        let Some(host) = node.node.as_ref()?.description.host else { return Some((NONE, has_cards, id)) };
+        let Some(whole) = node.returning_host() else { return Some((NONE, has_cards, id)) };
         let schedule = node.schedule.as_deref()?;
-        let whole = host.whole().minus(schedule.lost_host).minus(node.host_kept);
         Some((until_host(whole, schedule, self.request.times(programs))?, has_cards, id))
     }
 }

@@ -217,7 +217,6 @@ impl World {
         self.all_of(job, &Observation::Running);
     }
 
-    /// All workers of a job end well.
     /// All workers of a job save the same, so that it can go on from there.
     pub fn save(&mut self, job: JobId, sequence: u64) {
         let allocation = self.state.job(job).and_then(|job| self.state.allocation(job.allocation?)).cloned();
@@ -238,6 +237,7 @@ impl World {
         }
     }
 
+    /// All workers of a job end well.
     pub fn finish(&mut self, job: JobId) {
         self.all_of(job, &Observation::Stopped(exit(StopCause::Exited, Some(0))));
     }

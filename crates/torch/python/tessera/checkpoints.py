@@ -28,6 +28,8 @@ class Checkpoints:
         self.folder = pathlib.Path(os.environ["TESSERA_CHECKPOINT_DIR"])
         #: Whether the server is to save and to end.
         self.stopping = False
+        #: Whether its program stands still until it is saved, so that what is missing of a frame does not come.
+        self.still = False
         self._asked = False
         self.wake = lambda: None
         self._changed = threading.Condition()
@@ -55,6 +57,7 @@ class Checkpoints:
         """Saves when that is asked for. Answers whether the server is to end, with its state saved."""
         with self._changed:
             asked, self._asked = self._asked, False
+            still, self.still = self.still, False
             stopping = self.stopping
             if not asked and not stopping:
                 return False
@@ -68,6 +71,10 @@ class Checkpoints:
             print(f"the virtual card was not saved: {error}", file=sys.stderr, flush=True)
             if stopping:
                 sys.exit(1)
+            if still:
+                # Nobody waits for another try with a program that stands still.
+                self._tell("failed " + str(error).replace("\n", " "))
+                return False
             # The question of the agent stands until it is answered.
             again = threading.Timer(max(_PAUSE, (time.monotonic() - began) / _SHARE), self._ask)
             again.daemon = True
@@ -78,10 +85,13 @@ class Checkpoints:
         return stopping
 
     def _say(self, progress: int) -> None:
+        self._tell(f"saved {progress}")
+
+    def _tell(self, line: str) -> None:
         with self._changed:
             try:
                 self._being_kept = True
-                self._connection.sendall(f"saved {progress}\n".encode())
+                self._connection.sendall(line.encode() + b"\n")
             except (AttributeError, OSError):
                 self._being_kept = False  # nobody hears it; the agent asks again
 
@@ -100,7 +110,7 @@ class Checkpoints:
                     self._connection = connection
                     with connection.makefile() as lines:
                         for line in lines:
-                            self._hear(line.split()[:1])
+                            self._hear(line.split())
             except OSError:
                 pass
             with self._changed:
@@ -108,10 +118,11 @@ class Checkpoints:
                 self._changed.notify_all()
             time.sleep(_PATIENCE)
 
-    def _hear(self, word: list[str]) -> None:
-        if word == ["save"]:
+    def _hear(self, words: list[str]) -> None:
+        if words[:1] == ["save"]:
+            self.still = words[1:] == ["still"]
             return self._ask()
-        if word in (["kept"], ["failed"]):
+        if words[:1] in (["kept"], ["failed"]):
             with self._changed:
                 self._being_kept = False
                 self._changed.notify_all()

@@ -121,11 +121,12 @@ class Server:
         return self._lease is not None and (ended_with is not None or silent > self._lease)
 
     def _watch(self) -> None:
-        """Has the server end when it is to. One that waits for the rest of a frame hears nothing: its connection is ended."""
+        """Has the server end when it is to, or save what a program has that stands still until then. One that waits for the rest of a frame
+        hears nothing: its connection is ended."""
         ending_since = None
         while True:
             time.sleep(_LOOK)
-            if not self._is_ending():
+            if not self._is_ending() and not (self._checkpoints is not None and self._checkpoints.still):
                 ending_since = None
                 continue
             self.wake()

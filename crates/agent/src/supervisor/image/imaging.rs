@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use nix::sys::stat::fstat;
 
+use super::beside::Beside;
 use super::files::let_open_files_change;
 use super::helper::{PATIENCE, end_with_parent, hearing, patience_for};
 use super::room::{self, remove_soon, size_of};
 use super::snapshots::Freezing;
 use super::tool::NOT_BEGUN;
 use super::{
-    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Tree, child_that_is, driver, identity, reason,
-    seen_as, stray,
+    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Then, child_that_is, driver, identity, reason, seen_as,
 };
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
@@ -45,6 +45,8 @@ pub struct Imaging {
     pub(super) grace: Duration,
     pub(super) running: Option<Running>,
     pub(super) freezing: Option<Freezing>,
+    /// What runs beside the tree, and is not dumped; it saves what the tree has on its card.
+    pub(super) beside: Option<Beside>,
 }
 
 /// Something at work: CRIU, or a driver of graphics cards.
@@ -68,12 +70,22 @@ pub(super) enum Step {
         /// The processes.
         processes: Vec<ProcessId>,
         /// The first of the tree.
-        first: i32,
+        first: ProcessId,
     },
-    /// The tree is dumped. The processes had something on cards.
-    Dump(Vec<ProcessId>),
-    /// The tree is dumped under this number, frozen, and goes on.
-    Snapshot(u64),
+    /// The tree below this process is dumped. Others of it had something on cards.
+    Dump {
+        /// The first of the tree.
+        first: ProcessId,
+        /// Those.
+        paused: Vec<ProcessId>,
+    },
+    /// The tree is dumped under this number, and goes on.
+    Snapshot {
+        /// The number.
+        number: u64,
+        /// The first of the tree.
+        first: ProcessId,
+    },
     /// Its folder is copied meanwhile.
     Copy(u64),
     /// It could not be, and goes on.
@@ -98,6 +110,8 @@ impl Step {
 pub enum Ended {
     /// Nothing to anybody yet.
     Noted,
+    /// The tree stands still, and what it has on its card is to be saved.
+    Stands,
     /// A dump is over.
     Dumped(Result<Box<ImageRecord>, String>),
     /// A tree was dumped that goes on, or was not.
@@ -122,6 +136,7 @@ impl Imaging {
             grace: launch.stop.grace,
             running: None,
             freezing: None,
+            beside: None,
         }))
     }
 
@@ -130,29 +145,34 @@ impl Imaging {
     /// # Errors
     /// The sentence that tells why it cannot be.
     pub fn begin_dump(&mut self, first: ProcessId) -> Result<(), String> {
-        let tree = Tree::of(first.pid, self.namespace.init().pid, self.supervisor)?;
+        let tree = self.tree(first.pid)?;
         room::check(&self.plan.into, &tree.processes, self.plan.is_packed_here)?;
         let connections = Connections::of(first.pid, &tree.processes)?;
         let record = self.plan.record(&tree, connections, self.outputs, identity(self.account.as_ref()));
         let processes: Vec<ProcessId> = tree.on_cards().into_iter().filter_map(|(pid, _)| ProcessId::of(pid)).collect();
         if processes.is_empty() {
-            return self.start_dump(first.pid, record, Vec::new());
+            return self.start_dump(first, record, Vec::new());
         }
-        let step = Step::Pause { processes: processes.clone(), first: first.pid };
+        if self.beside.is_some() {
+            return Err("it has something on a graphics card beside what is on its device".to_owned());
+        }
+        let step = Step::Pause { processes: processes.clone(), first };
         self.start_driver(true, &processes, step, Box::new(record))
     }
 
     /// Starts CRIU on a tree whose processes `paused` have nothing on cards any more.
-    fn start_dump(&mut self, first: i32, record: ImageRecord, paused: Vec<ProcessId>) -> Result<(), String> {
+    fn start_dump(&mut self, first: ProcessId, record: ImageRecord, paused: Vec<ProcessId>) -> Result<(), String> {
         let start = || -> io::Result<_> {
-            let seen = File::open(format!("/proc/{first}/ns/mnt"))?;
+            let seen = File::open(format!("/proc/{}/ns/mnt", first.pid))?;
             let (says, end) = hearing()?;
-            let pid = self.plan.dump(&self.plan.into, &record, &seen, None, end).start(&self.namespace, &[])?;
+            let then = if self.beside.is_some() { Then::StandStill } else { Then::End };
+            let pid = self.plan.dump(&self.plan.into, &record, &seen, then, end).start(&self.namespace, &[])?;
             Ok((pid, says))
         };
         let (pid, says) = start().map_err(|error| format!("CRIU cannot be started: {error}"))?;
         let record = Box::new(record);
-        self.running = Some(Running { pid, says, step: Step::Dump(paused), record, ended: Vec::new(), until: None });
+        let step = Step::Dump { first, paused };
+        self.running = Some(Running { pid, says, step, record, ended: Vec::new(), until: None });
         Ok(())
     }
 
@@ -177,6 +197,17 @@ impl Imaging {
         let until = matches!(step, Step::Return(_)).then(|| BootTime::now().after(PATIENCE));
         self.running = Some(Running { pid, says, step, record, ended: Vec::new(), until });
         Ok(())
+    }
+
+    /// Has what is started beside an image that is to be restored take no number that something in it has.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or the kernel refuses.
+    pub fn make_room_for_numbers(&self) -> io::Result<&PidNamespace> {
+        if let Some(from) = &self.plan.from {
+            self.namespace.count_from(ImageRecord::load(from)?.free_from)?;
+        }
+        Ok(&self.namespace)
     }
 
     /// Begins to restore what the plan names, if it names something, in the worker's control groups; `outputs` are
@@ -206,9 +237,10 @@ impl Imaging {
     }
 
     /// How soon [`turn`](Self::turn) has to look again, in milliseconds, for what nobody tells.
-    pub const fn looks_again_in(&self) -> Option<u16> {
+    pub fn looks_again_in(&self) -> Option<u16> {
         match &self.running {
             _ if self.freezing.is_some() => Some(FREEZING_LOOK_MS),
+            _ if self.waits_for_card() => Some(LATE_LOOK_MS),
             Some(Running { until: Some(_), .. }) => Some(LATE_LOOK_MS),
             _ => None,
         }
@@ -224,7 +256,8 @@ impl Imaging {
 
     /// Ends what is outside of the worker's namespace: what speaks with a driver, or copies. CRIU is inside.
     pub fn kill(&self) {
-        let speaks = |running: &&Running| !matches!(running.step, Step::Dump(_) | Step::Snapshot(_) | Step::Restore);
+        let speaks =
+            |running: &&Running| !matches!(running.step, Step::Dump { .. } | Step::Snapshot { .. } | Step::Restore);
         if let Some(running) = self.running.as_ref().filter(speaks) {
             // It is a child of this process and not waited for, so the pid is its own.
             let _ = kill_pid(running.pid);
@@ -271,13 +304,25 @@ impl Imaging {
                     Err(why) => self.go_on(&processes, record, why),
                 }
             }
-            (Step::Dump(paused), Some(why)) => {
+            (Step::Dump { first, .. }, Some(why)) if self.tries_again(&why) => match self.begin_dump(first) {
+                Ok(()) => Ended::Noted,
+                Err(why) => Ended::Dumped(Err(why)),
+            },
+            (Step::Snapshot { number, first }, Some(why)) if self.tries_again(&why) => {
+                let begun = self.begin_snapshot(number, first, group);
+                begun.map_or_else(|why| self.snapshot(number, group, Err(why)), |()| Ended::Noted)
+            }
+            (Step::Dump { paused, .. }, Some(why)) => {
                 remove_soon(self.plan.into.join(IMAGE_FOLDER));
                 self.go_on(&paused, record, why)
             }
-            (Step::Dump(_), None) => Ended::Dumped(self.whole(record)),
-            (Step::Snapshot(number), None) => self.start_copy(number, record, group),
-            (Step::Snapshot(number) | Step::Copy(number), Some(why)) => self.snapshot(number, group, Err(why)),
+            (Step::Dump { first, .. }, None) if self.beside.is_some() => self.stands(first, None, record),
+            (Step::Snapshot { number, first }, None) if self.beside.is_some() => {
+                self.stands(first, Some(number), record)
+            }
+            (Step::Dump { .. }, None) => Ended::Dumped(self.whole(record, &[])),
+            (Step::Snapshot { number, .. }, None) => self.start_copy(number, record, group),
+            (Step::Snapshot { number, .. } | Step::Copy(number), Some(why)) => self.snapshot(number, group, Err(why)),
             (Step::Copy(number), None) => self.snapshot(number, group, Ok(record)),
             (Step::GoOn { why }, None) => Ended::Dumped(Err(why)),
             (Step::GoOn { why }, Some(more)) => {
@@ -300,16 +345,6 @@ impl Imaging {
         match self.start_driver(false, paused, Step::GoOn { why: why.clone() }, record) {
             Ok(()) => Ended::Noted,
             Err(more) => Ended::Dumped(Err(format!("{why}; and {more}"))),
-        }
-    }
-
-    fn whole(&self, record: Box<ImageRecord>) -> Result<Box<ImageRecord>, String> {
-        // One whose parent ended after it was looked for.
-        match stray(self.namespace.init().pid, self.supervisor) {
-            Some(stray) => {
-                Err(format!("process {stray} outlived its parent meanwhile, and was not dumped with the rest"))
-            }
-            None => Ok(record),
         }
     }
 

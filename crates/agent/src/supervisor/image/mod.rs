@@ -22,6 +22,7 @@
 //! What the kernel would lose without a word is looked for first (`tree`, `sockets`): processes whose parents are
 //! gone, and connections of which only one end would be there again.
 
+mod beside;
 pub mod driver;
 mod files;
 mod helper;
@@ -42,7 +43,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use imaging::{Ended, Imaging};
 use sockets::Connections;
 use tool::{At, Handed, Tool, real_user_for};
-use tree::{Tree, child_that_is, seen_as, stray};
+use tree::{Tree, child_that_is, seen_as, stray, whole_tree};
 
 use super::program::NoStart;
 use crate::supervisor::status::Cause;
@@ -107,6 +108,17 @@ pub struct ImageRecord {
     pub user: u32,
     /// Group that it runs as.
     pub group: u32,
+}
+
+/// What becomes of a tree that was dumped.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Then<'a> {
+    /// It is ended.
+    End,
+    /// Each of its processes is stopped, until somebody lets it go on or ends it.
+    StandStill,
+    /// It stays as it is in its control group, which is frozen.
+    StayFrozen(&'a Path),
 }
 
 /// What came of an image that was made while the processes ran.
@@ -182,20 +194,16 @@ impl ImagePlan {
         }
     }
 
-    /// CRIU, about to dump a tree into a folder: and to end it then; or, in a control group that is frozen, to leave it
-    /// as it is.
-    pub(super) fn dump(
-        &self,
-        into: &Path,
-        record: &ImageRecord,
-        of: &File,
-        frozen: Option<&Path>,
-        says: OwnedFd,
-    ) -> Tool {
+    /// CRIU, about to dump a tree into a folder, and what becomes of the tree then.
+    pub(super) fn dump(&self, into: &Path, record: &ImageRecord, of: &File, then: Then<'_>, says: OwnedFd) -> Tool {
         let mut words = self.words("dump", &into.join(IMAGE_FOLDER), record.connections);
-        if let Some(group) = frozen {
-            words.extend(["--leave-running", "--freeze-cgroup"].map(str::to_owned));
-            words.push(group.display().to_string());
+        match then {
+            Then::End => {}
+            Then::StandStill => words.push("--leave-stopped".to_owned()),
+            Then::StayFrozen(group) => {
+                words.extend(["--leave-running", "--freeze-cgroup"].map(str::to_owned));
+                words.push(group.display().to_string());
+            }
         }
         words.extend(["--tree".to_owned(), record.root.to_string()]);
         words.extend(["--ghost-limit".to_owned(), GHOST_LIMIT.to_owned()]);
@@ -238,6 +246,11 @@ impl ImagePlan {
         words.extend(connections.word().map(str::to_owned));
         words
     }
+}
+
+/// Where an image of this number goes.
+fn snapshot_folder(plan: &ImagePlan, number: u64) -> PathBuf {
+    crate::worker::snapshot_in(&plan.snapshots, number)
 }
 
 /// The most telling line of what CRIU says when it fails: the first error, without its place in CRIU's source. Warnings

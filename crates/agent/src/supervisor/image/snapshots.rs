@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::helper::{end_with_parent, hearing, patience_for};
 use super::imaging::{Ended, Imaging, Running, Step};
 use super::room::{self, memory_of};
-use super::{Connections, ImageRecord, Snapshot, Tree, identity};
+use super::{Connections, ImageRecord, Snapshot, Then, identity};
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
@@ -31,6 +31,10 @@ impl Imaging {
     /// # Errors
     /// The sentence that tells why it cannot be.
     pub fn begin_snapshot(&mut self, number: u64, first: ProcessId, group: &WorkerGroup) -> Result<(), String> {
+        if self.beside.is_some() {
+            // The servers of its card, which are in its control group, are to save that.
+            return self.start_snapshot(number, first, group);
+        }
         if group.freezer().is_none() {
             return Err("it has no control group, and cannot be frozen".to_owned());
         }
@@ -42,6 +46,9 @@ impl Imaging {
     /// Goes on once the tree stands still, and ends what takes too long.
     pub fn turn(&mut self, group: &WorkerGroup) -> Option<Ended> {
         self.end_what_is_late();
+        if self.card_is_late() {
+            return self.card_saved(Err("what it has on its card was not saved in time".to_owned()), group);
+        }
         let Freezing { number, first, until } = self.freezing.take()?;
         if group.is_frozen() {
             return self.start_snapshot(number, first, group).err().map(|why| self.snapshot(number, group, Err(why)));
@@ -54,7 +61,7 @@ impl Imaging {
     }
 
     fn start_snapshot(&mut self, number: u64, first: ProcessId, group: &WorkerGroup) -> Result<(), String> {
-        let tree = Tree::of(first.pid, self.namespace.init().pid, self.supervisor)?;
+        let tree = self.tree(first.pid)?;
         if !tree.on_cards().is_empty() {
             return Err("what it has on cards is dumped only when it is stopped".to_owned());
         }
@@ -65,12 +72,13 @@ impl Imaging {
             let seen = File::open(format!("/proc/{}/ns/mnt", first.pid))?;
             let (says, end) = hearing()?;
             let into = snapshot_in(&self.plan.snapshots, number);
-            let tool = self.plan.dump(&into, &record, &seen, group.freezer(), end);
+            let then = group.freezer().filter(|_| self.beside.is_none()).map_or(Then::StandStill, Then::StayFrozen);
+            let tool = self.plan.dump(&into, &record, &seen, then, end);
             let pid = tool.start(&self.namespace, &[])?;
             Ok((pid, says))
         };
         let (pid, says) = start().map_err(|error| format!("CRIU cannot be started: {error}"))?;
-        let (step, record) = (Step::Snapshot(number), Box::new(record));
+        let (step, record) = (Step::Snapshot { number, first }, Box::new(record));
         let until = Some(BootTime::now().after(patience_for(memory_of(&tree.processes))));
         self.running = Some(Running { pid, says, step, record, ended: Vec::new(), until });
         Ok(())
@@ -101,7 +109,13 @@ impl Imaging {
     }
 
     /// Lets the tree go on.
-    pub(super) fn snapshot(&self, number: u64, group: &WorkerGroup, made: Result<Box<ImageRecord>, String>) -> Ended {
+    pub(super) fn snapshot(
+        &mut self,
+        number: u64,
+        group: &WorkerGroup,
+        made: Result<Box<ImageRecord>, String>,
+    ) -> Ended {
+        self.let_go_on();
         if let Err(error) = group.freeze(false) {
             eprintln!("the worker stands still, and cannot be let go on: {error}");
         }

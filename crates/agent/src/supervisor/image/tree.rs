@@ -23,17 +23,17 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Looks at the tree below `first`. `init` is that of its namespace, `supervisor` the parent of both.
+    /// Looks at the tree below `first`. `init` is that of its namespace, `supervisor` the parent of both, and of what runs
+    /// `beside` it and is not dumped.
     ///
     /// # Errors
     /// The sentence that tells why it cannot be dumped.
-    pub fn of(first: i32, init: i32, supervisor: i32) -> Result<Self, String> {
+    pub fn of(first: i32, init: i32, supervisor: i32, beside: Option<i32>) -> Result<Self, String> {
         let listed = |error| format!("the processes of this host cannot be listed: {error}");
         let mut processes = live_descendants(first).map_err(listed)?;
         processes.push(first);
-        let all = live_descendants(supervisor).map_err(listed)?;
-        if let Some(stray) = all.into_iter().find(|pid| *pid != init && !processes.contains(pid)) {
-            return Err(format!("process {} has outlived its parent, and would be lost", named(stray)));
+        if let Some(stray) = stray(init, supervisor, beside, &processes) {
+            return Err(format!("process {stray} has outlived its parent, and would be lost"));
         }
         let root = numbers_of(first).first().copied().ok_or("its first process is gone")?;
         let numbers =
@@ -58,16 +58,27 @@ impl Tree {
 
 /// The processes below `first`, it included, that see themselves under these numbers, as the host sees them.
 pub fn seen_as(own: &[i32], first: i32) -> Vec<i32> {
-    let mut processes = live_descendants(first).unwrap_or_default();
-    processes.push(first);
+    let mut processes = whole_tree(first);
     processes.retain(|pid| numbers_of(*pid).first().is_some_and(|number| own.contains(number)));
     processes
 }
 
-/// What of a worker is alive beside the init of its namespace: what was not dumped with the rest.
-pub fn stray(init: i32, supervisor: i32) -> Option<String> {
+/// What of a worker is alive beside the init of its namespace, these processes, and what runs `beside` them and is not to
+/// be dumped: what was not dumped with the rest.
+pub fn stray(init: i32, supervisor: i32, beside: Option<i32>, dumped: &[i32]) -> Option<String> {
     let all = live_descendants(supervisor).unwrap_or_default();
-    all.into_iter().find(|pid| *pid != init).map(named)
+    // Looked at afterwards: what it has started meanwhile is its own.
+    let of_beside = beside.map(whole_tree).unwrap_or_default();
+    let known = |pid: &i32| *pid == init || dumped.contains(pid) || of_beside.contains(pid);
+    // One that has ended since is nobody's.
+    all.into_iter().find(|pid| !known(pid) && ProcessStat::read(*pid).is_some()).map(named)
+}
+
+/// The processes below this one, and it, as far as they are alive.
+pub fn whole_tree(first: i32) -> Vec<i32> {
+    let mut processes = live_descendants(first).unwrap_or_default();
+    processes.push(first);
+    processes
 }
 
 /// The child of the supervisor that sees itself under this number, as the host sees it.

@@ -4,7 +4,18 @@ use super::{Effect, Machine, NoStart, Now};
 use crate::supervisor::image::{ImageRecord, Snapshot};
 use crate::supervisor::status::{Cause, Exit, Phase};
 
+/// Why a program on a host beside its card is not dumped.
+const BESIDE_CARD: &str = "its processes cannot be dumped: its program is on another host than its card, and only images of \
+                           both on one host are made; ask for less of the host, so that they fit together";
+
 impl Machine {
+    /// A program that its job wants to be dumped, and that never can be here, is told to stop in its own way.
+    pub(super) fn say_not_dumped(&mut self, save: bool) {
+        if save && self.rules.is_beside_card {
+            BESIDE_CARD.clone_into(&mut self.status.not_saved);
+        }
+    }
+
     /// What a restore that failed has left is killed, and looked for, like anything else.
     pub(super) fn start_failed(&mut self, now: Now, failure: NoStart) -> Vec<Effect> {
         self.starting = false;
@@ -23,6 +34,22 @@ impl Machine {
         let mut effects = vec![Effect::Publish];
         effects.extend(self.kill(now));
         effects
+    }
+
+    /// Without its card the program only waits: the worker is over, and its job goes on from what was saved before.
+    pub(super) fn card_lost(&mut self, now: Now, cause: Cause, message: String) -> Vec<Effect> {
+        let is_over = self.killing_since.is_some() || self.status.exit.is_some() || self.status.image.is_some();
+        if is_over || !self.exists() {
+            return Vec::new();
+        }
+        if self.status.cause.is_none() {
+            return self.abort(now, cause, message);
+        }
+        // It was to stop anyway: that it is not saved is all that changes.
+        if self.dumping.take().is_some() {
+            self.status.not_saved = message;
+        }
+        self.kill(now)
     }
 
     /// A stop may have come meanwhile.

@@ -1,0 +1,305 @@
+//! The slice servers of a program that is dumped and knows nothing of it.
+//!
+//! The supervisor has two children then: the program, which CRIU dumps, and this process with the servers, which is in
+//! no image. What the program has on its card is saved by the first server, in the form that any card can go on from,
+//! into a folder that travels with the image. The supervisor says when: the program stands still by then, so that no
+//! server is ahead of what the program knows. Wherever the program goes on it finds its connection closed, and asks at a
+//! socket that has the same path everywhere where its card is now.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{CHATTER, Problem, Server, Worker};
+use crate::process::reap;
+
+/// Where the program asks, in the folder of its worker.
+pub(crate) const ASKED: &str = ".card.sock";
+/// Where the first server is asked to save.
+const CONTROL: &str = ".card.control";
+/// Where it saves what the program has on the card, and finds it.
+const SAVED: &str = ".card";
+/// How long a question, or what is said to a server, may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest line that is taken.
+const LONGEST: usize = 4096;
+/// What this process says to its supervisor once questions are answered.
+pub(crate) const READY: &str = "ready";
+/// What it says when the card is saved, and, with the reason, when it cannot be.
+pub(crate) const IS_SAVED: &str = "saved";
+pub(crate) const FAILED: &str = "failed";
+/// What the supervisor says when the card is to be saved.
+pub(crate) const SAVE: &str = "save";
+
+/// Variables of a server that saves what a program has on its card.
+pub(super) fn of_saving(folder: &Path) -> [(&'static str, PathBuf); 2] {
+    [("TESSERA_CHECKPOINT_DIR", folder.join(SAVED)), ("TESSERA_CONTROL", folder.join(CONTROL))]
+}
+
+/// Bytes that were said so far, cut into lines.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(Vec<u8>);
+
+impl Lines {
+    /// Reads what is there, once; false when nobody will say more, or says more than a line can hold.
+    pub(crate) fn read(&mut self, mut from: impl Read) -> bool {
+        let mut piece = [0; 1024];
+        match from.read(&mut piece) {
+            Ok(0) => false,
+            Ok(length) => {
+                self.0.extend_from_slice(&piece[..length]);
+                self.0.len() <= CHATTER
+            }
+            Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+
+    /// The next whole line.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        let end = self.0.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.0.drain(..=end).take(end).collect();
+        Some(String::from_utf8_lossy(&line).into_owned())
+    }
+}
+
+/// Somebody that speaks in lines.
+struct Speaker {
+    stream: UnixStream,
+    lines: Lines,
+}
+
+impl Speaker {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, lines: Lines::default() })
+    }
+
+    fn say(&self, line: &str) -> io::Result<()> {
+        (&self.stream).write_all(format!("{line}\n").as_bytes())
+    }
+}
+
+/// How far a save is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Save {
+    /// None is wanted.
+    Idle,
+    /// The server is to be asked as soon as it is there.
+    Wanted,
+    /// It was asked.
+    Asked,
+}
+
+/// Everything that this process listens to.
+struct Seams {
+    supervisor: Speaker,
+    program: UnixListener,
+    control: UnixListener,
+    /// The first server, as it hears when to save.
+    server: Option<Speaker>,
+    save: Save,
+    /// Where it listens for the program.
+    address: Option<String>,
+}
+
+impl Seams {
+    fn open(folder: &Path) -> io::Result<Self> {
+        let listen = |name: &str| {
+            let path = folder.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => UnixListener::bind(path),
+            }
+        };
+        let (program, control) = (listen(ASKED)?, listen(CONTROL)?);
+        DirBuilder::new().recursive(true).mode(0o700).create(folder.join(SAVED))?;
+        // The supervisor's is this process's standard input.
+        let supervisor = Speaker::new(io::stdin().as_fd().try_clone_to_owned()?.into())?;
+        supervisor.say(READY)?;
+        Ok(Self { supervisor, program, control, server: None, save: Save::Idle, address: None })
+    }
+
+    /// Answers one question of the program.
+    fn answer(&self, token: &str, epoch: u64) {
+        // One that hangs up has not heard it, and asks again.
+        let _ = self.program.accept().and_then(|(stream, _)| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            let mut lines = Lines::default();
+            let question = loop {
+                match lines.next() {
+                    Some(line) => break line,
+                    None if !lines.read(&stream) || lines.0.len() > LONGEST => return stream.shutdown(Shutdown::Both),
+                    None => {}
+                }
+            };
+            (&stream).write_all(format!("{}\n", answer_to(&question, self.address.as_deref(), token, epoch)).as_bytes())
+        });
+    }
+
+    /// Passes on what the supervisor and the server say to each other.
+    fn pass_on(&mut self) -> io::Result<()> {
+        while let Some(line) = self.supervisor.lines.next() {
+            if line == SAVE {
+                self.save = Save::Wanted;
+            }
+        }
+        let Some(server) = &mut self.server else { return Ok(()) };
+        while let Some(line) = server.lines.next() {
+            let Some(said) = outcome_of(&line).filter(|_| self.save == Save::Asked) else { continue };
+            // It may write there again: nothing reads the folder but together with a program that stands still.
+            server.say("kept 0 0")?;
+            self.supervisor.say(&said)?;
+            self.save = Save::Idle;
+        }
+        if self.save == Save::Wanted && self.address.is_some() {
+            // Its program stands still: what is missing of a frame does not come.
+            server.say("save still")?;
+            self.save = Save::Asked;
+        }
+        Ok(())
+    }
+}
+
+/// What is said to the supervisor when the server says this.
+fn outcome_of(said: &str) -> Option<String> {
+    match said.split_once(' ').unwrap_or((said, "")) {
+        (IS_SAVED, _) => Some(IS_SAVED.to_owned()),
+        (FAILED, why) => Some(format!("{FAILED} {why}")),
+        _ => None,
+    }
+}
+
+/// The answer to a question of a program. Snapshots that outlive the server are none that it could go on from without
+/// its own image: so none is safe, and its journal ends where the server has executed what it holds.
+fn answer_to(question: &str, address: Option<&str>, token: &str, epoch: u64) -> serde_json::Value {
+    let asked: serde_json::Value = serde_json::from_str(question).unwrap_or_default();
+    match address {
+        _ if asked.get("safe").is_some() => serde_json::json!({ "safe": 0 }),
+        Some(address) => serde_json::json!({ "address": address, "token": token, "epoch": epoch }),
+        None => serde_json::json!({ "wait": "its slice servers are starting" }),
+    }
+}
+
+impl Worker {
+    /// Serves a program that is not this process's child, until a server ends: how that is and when the worker is over
+    /// is the supervisor's business.
+    pub(super) fn serve_unaware(&mut self, folder: &Path) -> Result<ExitStatus, Problem> {
+        let mut seams = Seams::open(folder)?;
+        let epoch = std::env::var("TESSERA_EPOCH").ok().and_then(|epoch| epoch.parse().ok());
+        let epoch = epoch.ok_or_else(|| Problem::Reach("this worker has no epoch".to_owned()))?;
+        let mut servers =
+            (0..self.plan.slices.len()).map(|slice| self.start_server(slice)).collect::<Result<Vec<_>, _>>()?;
+        let first = servers.first_mut().and_then(|first| first.child.stdout.take());
+        let Some(mut stdout) = first else { return Err(Problem::Ended(self.plan.devices())) };
+        let until = self.plan.ready_within().map(|within| Instant::now() + within);
+        let mut said = Lines::default();
+        loop {
+            let left = until.filter(|_| seams.address.is_none());
+            let left = left.map(|until| until.saturating_duration_since(Instant::now()));
+            let descriptors = [
+                Some(self.signals.as_fd()),
+                Some(seams.supervisor.stream.as_fd()),
+                Some(seams.program.as_fd()),
+                Some(seams.server.as_ref().map_or(seams.control.as_fd(), |server| server.stream.as_fd())),
+                seams.address.is_none().then(|| stdout.as_fd()),
+            ];
+            let [signalled, told, asked, of_server, of_stdout] = ready(descriptors, left)?;
+            if signalled {
+                while self.next_signal()?.is_some() {}
+                self.miss_server(&mut servers, seams.address.is_some())?;
+            }
+            if of_stdout {
+                if !said.read(&mut stdout) {
+                    return Err(Problem::Ended(self.plan.devices()));
+                }
+                while let Some(line) = said.next() {
+                    if let Some(address) = line.strip_prefix("listening ") {
+                        seams.address = Some(address.trim().to_owned());
+                    }
+                }
+            } else if left == Some(Duration::ZERO) {
+                return Err(self.late());
+            }
+            if told && !seams.supervisor.lines.read(&seams.supervisor.stream) {
+                // It is gone, and with it all of this worker.
+                return Err(Problem::Stopped(libc::SIGKILL));
+            }
+            if of_server {
+                match &mut seams.server {
+                    Some(server) => {
+                        if !server.lines.read(&server.stream) {
+                            seams.server = None;
+                        }
+                    }
+                    None => seams.server = Some(Speaker::new(seams.control.accept()?.0)?),
+                }
+            }
+            if asked {
+                seams.answer(&self.token, epoch);
+            }
+            seams.pass_on()?;
+        }
+    }
+
+    /// Fails when one of the servers has ended: what the program had on it is lost, whatever is left of the card.
+    fn miss_server(&self, servers: &mut [Server], has_served: bool) -> Result<(), Problem> {
+        while let Some((ended, status)) = reap(libc::WNOHANG)? {
+            let of_ended = |(server, _): &(&mut Server, _)| server.child.id() == ended.cast_unsigned();
+            if let Some((server, slice)) = servers.iter_mut().zip(&self.plan.slices).find(of_ended) {
+                server.ended = Some(status);
+                let device = slice.device.clone();
+                return Err(if has_served { Problem::Died(device, status) } else { Problem::Ended(device) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until some of these can be read, or so long at most; says which.
+fn ready<const N: usize>(of: [Option<BorrowedFd<'_>>; N], within: Option<Duration>) -> io::Result<[bool; N]> {
+    let mut open: Vec<_> = of.iter().flatten().map(|one| PollFd::new(*one, PollFlags::POLLIN)).collect();
+    let patience = within.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+    poll(&mut open, patience)?;
+    let mut open = open.iter();
+    Ok(of.map(|one| one.is_some() && open.next().is_some_and(|one| one.any().unwrap_or(false))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_told_where_its_card_is_and_that_no_snapshot_is_safe() {
+        let asked = |question, address| answer_to(question, address, "secret", 7).to_string();
+        assert!(asked(r#"{"where": true}"#, None).contains("wait"));
+        let place = asked(r#"{"where": true}"#, Some("tcp:127.0.0.1:9"));
+        assert_eq!(place, r#"{"address":"tcp:127.0.0.1:9","epoch":7,"token":"secret"}"#);
+        assert_eq!(asked(r#"{"safe": true}"#, Some("tcp:127.0.0.1:9")), r#"{"safe":0}"#);
+        assert!(asked("nonsense", None).contains("wait"));
+    }
+
+    #[test]
+    fn only_what_became_of_a_save_is_passed_on() {
+        assert_eq!(outcome_of("saved 120").as_deref(), Some("saved"));
+        assert_eq!(outcome_of("failed no space left").as_deref(), Some("failed no space left"));
+        assert_eq!(outcome_of("hello"), None);
+    }
+
+    #[test]
+    fn lines_come_whole_however_they_are_cut() {
+        let mut lines = Lines::default();
+        assert!(lines.read(&b"sav"[..]) && lines.next().is_none());
+        assert!(lines.read(&b"ed\nfail"[..]));
+        assert_eq!((lines.next().as_deref(), lines.next()), (Some("saved"), None));
+        assert!(!lines.read(&b""[..]));
+    }
+}

@@ -1,0 +1,149 @@
+//! A tree that is dumped while something beside it has its card: it stands still until the card is saved too.
+//!
+//! The order is what makes both fit: CRIU stops each process of the tree, and leaves it so; only then are the slice
+//! servers asked to save. What they have executed is no more than what the program has issued, and what they have not
+//! is in its journal.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::helper::patience_for;
+use super::imaging::{Ended, Imaging};
+use super::room::{remove_soon, size_of};
+use super::{IMAGE_FOLDER, ImageRecord, Tree, snapshot_folder, stray, whole_tree};
+use crate::boot::BootTime;
+use crate::cgroup::WorkerGroup;
+use crate::process::{ProcessId, kill_pid};
+
+/// How often a dump is begun again that met a question of the program: each is answered at once.
+const TRIES: u32 = 4;
+/// How long a card may take to be saved at least: servers may have operations before them.
+const CARD_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What runs beside a tree.
+#[derive(Debug)]
+pub struct Beside {
+    process: ProcessId,
+    /// How often the dump that is under way was begun.
+    tries: u32,
+    /// The first process of the tree, as long as that is stopped.
+    stopped: Option<ProcessId>,
+    /// What waits until the card is saved.
+    waiting: Option<Waiting>,
+}
+
+/// An image that is whole once the card is saved.
+#[derive(Debug)]
+struct Waiting {
+    first: ProcessId,
+    /// `None`: the tree is ended then.
+    number: Option<u64>,
+    record: Box<ImageRecord>,
+    until: BootTime,
+}
+
+impl Beside {
+    /// Its number, as the host sees it.
+    pub const fn pid(&self) -> i32 {
+        self.process.pid
+    }
+}
+
+impl Imaging {
+    /// The tree below a process, and nothing else of the worker but what runs beside it.
+    pub(super) fn tree(&self, first: i32) -> Result<Tree, String> {
+        let beside = self.beside.as_ref().map(Beside::pid);
+        Tree::of(first, self.namespace.init().pid, self.supervisor, beside)
+    }
+
+    /// The record of what was dumped, of which these processes still stand.
+    pub(super) fn whole(&self, record: Box<ImageRecord>, standing: &[i32]) -> Result<Box<ImageRecord>, String> {
+        let beside = self.beside.as_ref().map(Beside::pid);
+        // One whose parent ended after it was looked for.
+        match stray(self.namespace.init().pid, self.supervisor, beside, standing) {
+            Some(stray) => {
+                Err(format!("process {stray} outlived its parent meanwhile, and was not dumped with the rest"))
+            }
+            None => Ok(record),
+        }
+    }
+
+    /// Names what runs beside the tree from now on.
+    pub fn set_beside(&mut self, process: ProcessId) {
+        self.beside = Some(Beside { process, tries: 0, stopped: None, waiting: None });
+    }
+
+    /// Whether a dump that failed so is begun again: CRIU has met a question to what runs beside the tree, which is
+    /// answered by now.
+    pub(super) fn tries_again(&mut self, why: &str) -> bool {
+        let Some(beside) = &mut self.beside else { return false };
+        let again = why.starts_with("unix:") && beside.tries + 1 < TRIES;
+        beside.tries = if again { beside.tries + 1 } else { 0 };
+        again
+    }
+
+    /// The tree was dumped and stands still.
+    pub(super) fn stands(&mut self, first: ProcessId, number: Option<u64>, record: Box<ImageRecord>) -> Ended {
+        let Some(beside) = &mut self.beside else { return Ended::Noted };
+        let image = match number {
+            Some(number) => snapshot_folder(&self.plan, number).join(IMAGE_FOLDER),
+            None => self.plan.into.join(IMAGE_FOLDER),
+        };
+        let patience = patience_for(size_of(&image).unwrap_or_default()).min(CARD_PATIENCE.max(self.grace));
+        let until = BootTime::now().after(patience);
+        (beside.tries, beside.stopped) = (0, Some(first));
+        beside.waiting = Some(Waiting { first, number, record, until });
+        Ended::Stands
+    }
+
+    /// Whether it waits until the card is saved.
+    pub(super) fn waits_for_card(&self) -> bool {
+        self.beside.as_ref().is_some_and(|beside| beside.waiting.is_some())
+    }
+
+    /// What is to be said when the card is not saved in time.
+    pub(super) fn card_is_late(&self) -> bool {
+        let waiting = self.beside.as_ref().and_then(|beside| beside.waiting.as_ref());
+        waiting.is_some_and(|waiting| waiting.until < BootTime::now())
+    }
+
+    /// What the tree has on its card is saved, or is not.
+    pub fn card_saved(&mut self, saved: Result<(), String>, group: &WorkerGroup) -> Option<Ended> {
+        let Waiting { first, number, record, .. } = self.beside.as_mut()?.waiting.take()?;
+        let standing = whole_tree(first.pid);
+        Some(match (number, saved.and_then(|()| self.whole(record, &standing))) {
+            (Some(number), Ok(record)) => self.start_copy(number, record, group),
+            (Some(number), Err(why)) => self.snapshot(number, group, Err(why)),
+            (None, Ok(record)) => {
+                end(&standing);
+                Ended::Dumped(Ok(record))
+            }
+            (None, Err(why)) => {
+                remove_soon(self.plan.into.join(IMAGE_FOLDER));
+                self.let_go_on();
+                Ended::Dumped(Err(why))
+            }
+        })
+    }
+
+    /// Lets a tree go on that CRIU has left stopped.
+    pub(super) fn let_go_on(&mut self) {
+        let Some(first) = self.beside.as_mut().and_then(|beside| beside.stopped.take()) else { return };
+        if ProcessId::of(first.pid) == Some(first) {
+            for pid in whole_tree(first.pid) {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+            }
+        }
+    }
+}
+
+/// Ends processes that are stopped, the first of them last: none of the others goes on for a moment because its parent
+/// is gone.
+fn end(standing: &[i32]) {
+    for pid in standing {
+        // Whatever is left is looked for, and killed with all of the worker.
+        let _ = kill_pid(*pid);
+    }
+}

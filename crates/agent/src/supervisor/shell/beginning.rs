@@ -1,0 +1,109 @@
+//! What a supervisor begins: the program, what runs beside it, and images of both.
+
+use super::super::companion::{Companion, Said};
+use super::super::machine::Event;
+use super::super::output::Pump;
+use super::super::program::NoStart;
+use super::super::ready::Beginning;
+use super::super::status::Exit;
+use super::Shell;
+use crate::process::ProcessId;
+
+/// Why a card is not saved whose slice servers are gone.
+const NO_COMPANION: &str = "the process with the slice servers of its card is gone";
+
+impl Shell {
+    /// What runs beside the program has said something.
+    pub(super) fn hear_companion(&mut self) {
+        let said = self.companion.as_mut().map(Companion::said).unwrap_or_default();
+        for said in said {
+            match said {
+                // Once: a second word finds nothing to start.
+                Said::Ready if self.ready.is_some() && !self.machine.status().is_final() => {
+                    match self.start_program() {
+                        Ok(Some(process)) => self.happen(Event::Started(process)),
+                        Ok(None) => {}
+                        Err(failure) => self.happen(Event::StartFailed(failure)),
+                    }
+                }
+                Said::Ready => {}
+                Said::Saved(saved) => self.tell_card_saved(saved),
+            }
+        }
+    }
+
+    /// Starts the program: at once, or when what is to run beside it says so.
+    pub(super) fn start(&mut self) -> Result<Option<ProcessId>, NoStart> {
+        let Some(launch) = self.to_be_beside.take() else { return self.start_program() };
+        let outputs = match &mut self.ready {
+            Some(Ok(ready)) => ready.beside.take(),
+            _ => return self.start_program(),
+        };
+        let (Some(plan), Some(outputs), Some(imaging)) = (&launch.companion, outputs, &mut self.imaging) else {
+            return Err(NoStart::by_node("nothing dumps its program here, which its slice servers are to be beside"));
+        };
+        let namespace = imaging.make_room_for_numbers();
+        let namespace =
+            namespace.map_err(|error| NoStart::by_node(format!("its image cannot be made room for: {error}")))?;
+        let companion = Companion::start(&launch, plan, self.containment.group(), Some(namespace), outputs)?;
+        imaging.set_beside(companion.process());
+        self.companion = Some(companion);
+        Ok(None)
+    }
+
+    fn start_program(&mut self) -> Result<Option<ProcessId>, NoStart> {
+        let ready = self.ready.take().ok_or_else(|| NoStart::by_node("it was started before"))??;
+        let process = match (ready.beginning, &mut self.imaging) {
+            (Beginning::Program(waiting), _) => Some(waiting.release()?),
+            (Beginning::Image(outputs), Some(imaging)) => {
+                imaging.begin_restore(self.containment.group(), outputs)?;
+                None
+            }
+            (Beginning::Image(_), None) => return Err(NoStart::by_node("nothing restores images here")),
+        };
+        match Pump::start(ready.outputs) {
+            Ok(pump) => self.pump = Some(pump),
+            Err(error) => eprintln!("the worker's output is lost: {error}"),
+        }
+        Ok(process)
+    }
+
+    pub(super) fn begin_dump(&mut self) -> Result<(), String> {
+        let process = self.machine.status().process.ok_or("there is no process")?;
+        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
+        imaging.begin_dump(process)
+    }
+
+    pub(super) fn begin_snapshot(&mut self, number: u64) -> Result<(), String> {
+        let process = self.machine.status().process.ok_or("there is no process")?;
+        let imaging = self.imaging.as_mut().ok_or("nothing dumps processes here")?;
+        imaging.begin_snapshot(number, process, self.containment.group())
+    }
+
+    /// The tree stands still: what it has on its card is to be saved.
+    pub(super) fn save_card(&mut self) {
+        let asked = self.companion.as_mut().map_or_else(|| Err(NO_COMPANION.to_owned()), Companion::save);
+        if let Err(why) = asked {
+            self.tell_card_saved(Err(why));
+        }
+    }
+
+    fn tell_card_saved(&mut self, saved: Result<(), String>) {
+        let imaging = self.imaging.as_mut();
+        if let Some(ended) = imaging.and_then(|imaging| imaging.card_saved(saved, self.containment.group())) {
+            self.image_ended(ended);
+        }
+    }
+
+    /// Whether it was what runs beside the program that has ended: what was on the card is lost.
+    pub(super) fn companion_ended(&mut self, pid: i32, exit: Exit) -> bool {
+        if self.companion.as_ref().is_none_or(|companion| companion.process().pid != pid) {
+            return false;
+        }
+        let (cause, message) = Companion::fault(exit);
+        self.companion = None;
+        self.tell_card_saved(Err(message.clone()));
+        self.happen(Event::CardLost(cause, message));
+        true
+    }
+}
