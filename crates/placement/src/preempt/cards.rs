@@ -16,16 +16,31 @@ use crate::index::schedule::Held;
 use crate::loss::Cost;
 use crate::victims::{live_slices, live_workers};
 
-/// So many cards that could be cleared are compared, those of the lowest priorities first. Looking at all would cost
-/// more than the best of them saves.
+/// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more
+/// than the best of them saves.
 pub(super) const COMPARED: usize = 512;
 
-/// The cards that clearing may make room on: those of the first who may give way, and where hosts matter all cards of
-/// their nodes.
-pub(super) fn clearable_cards(index: &Index, hunt: &Hunt<'_>, most: usize) -> BTreeSet<CardId> {
+/// The cards that clearing may make room on: those of all who may give way, where they are few, else all that could
+/// hold a virtual card, those with the most room first. Where no more than `most` are compared, that is the same; a
+/// pool with few victims is not gone through.
+pub(super) fn clearable_cards<'a>(
+    index: &'a Index,
+    hunt: &Hunt<'_>,
+    demand: &'a Demand,
+    most: usize,
+) -> impl Iterator<Item = CardId> + use<'a> {
+    let theirs = cards_of_few(index, hunt, most);
+    let all = theirs.is_none().then(|| useful_cards(index, demand));
+    theirs.into_iter().flatten().chain(all.into_iter().flatten())
+}
+
+/// The cards of all who may give way, and where hosts matter all cards of their nodes; `None`: they are more
+/// than `most`.
+fn cards_of_few(index: &Index, hunt: &Hunt<'_>, most: usize) -> Option<BTreeSet<CardId>> {
     let with_hosts = !hunt.job.least.host.is_zero();
     let mut cards = BTreeSet::new();
-    for allocation in hunt.may_give_way().filter_map(|id| hunt.at.state.allocation(id)) {
+    for id in hunt.may_give_way().take(most.saturating_add(1)) {
+        let Some(allocation) = hunt.at.state.allocation(id) else { continue };
         match with_hosts {
             true => {
                 let nodes = live_workers(allocation).filter_map(|worker| index.node(worker.node));
@@ -33,11 +48,19 @@ pub(super) fn clearable_cards(index: &Index, hunt: &Hunt<'_>, most: usize) -> BT
             }
             false => cards.extend(live_slices(allocation).map(|slice| slice.card)),
         }
-        if cards.len() >= most {
-            break;
+        if cards.len() > most {
+            return None;
         }
     }
-    cards
+    Some(cards)
+}
+
+/// The cards that could hold a virtual card, those with the most room first.
+fn useful_cards<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = CardId> + use<'a> {
+    let with_room = demand.on_one_card().flat_map(|offer| index.classes.get(offer.class).cards.iter().rev());
+    let with_room = with_room.map(|(.., card)| *card);
+    let cards = index.nodes().flat_map(|(_, node)| &node.cards);
+    with_room.chain(cards.filter(|card| card.offered() == 0).map(|card| card.id))
 }
 
 /// Everybody on a card who may give way, if that could ever be enough for a virtual card.

@@ -61,11 +61,11 @@ impl Cleared {
         self.by_node.get(&node).map_or(&[], |chosen| chosen)
     }
 
-    /// The ways to clear one card each, by what a room costs: of [`COMPARED`] cards, and of more than are missing.
+    /// The ways to clear one card each, by what a room costs: at least [`COMPARED`], and more than are missing.
     fn compare(&self, index: &Index, hunt: &mut Hunt<'_>, missing: u64) -> BTreeSet<(Cost, CardId)> {
         let most = COMPARED.max(usize::try_from(missing.saturating_mul(4)).unwrap_or(usize::MAX));
-        let cards = clearable_cards(index, hunt, most).into_iter();
-        cards.filter_map(|card| Some((self.clearing_of(index, hunt, card, missing)?.cost, card))).collect()
+        let cards = clearable_cards(index, hunt, &hunt.job.least, most);
+        cards.filter_map(|card| Some((self.clearing_of(index, hunt, card, missing)?.cost, card))).take(most).collect()
     }
 
     /// Chooses further victims until they make so many rooms.
@@ -123,6 +123,11 @@ impl Cleared {
             victims = holders.into_iter().filter_map(|holder| hunt.victim(holder)).filter(is_open).collect();
         }
         let victims = cheapest_of(hunt, victims, more)?;
+        let cost: Cost = victims.iter().map(|victim| victim.cost).sum();
+        if missing == 1 {
+            // There is one now, and how many more there are on all the nodes of the victims would be counted in vain.
+            return Some(Clearing { cost, rooms: 1, victims });
+        }
         let nodes: BTreeSet<NodeId> = victims.iter().flat_map(nodes_of).collect();
         let made = |node: NodeId| {
             let chosen = self.chosen_on(node);
@@ -130,7 +135,6 @@ impl Cleared {
             rooms_on(index, demand, node, chosen.iter().chain(&victims)).saturating_sub(before)
         };
         let rooms = nodes.into_iter().map(made).fold(0, u64::saturating_add);
-        let cost: Cost = victims.iter().map(|victim| victim.cost).sum();
         // More rooms than are still missing are worth nothing.
         let useful = rooms.min(missing.saturating_sub(self.rooms)).max(1);
         (rooms > 0).then(|| Clearing { cost: cost.per_block(useful), rooms, victims })
