@@ -6,6 +6,7 @@
 //!
 //! * [`when`] says when a job starts, and what that rests on;
 //! * [`what_if`] says what would become of the pool if an operator changed it;
+//! * [`terms`] says what spoke for the nodes that a job would go to;
 //! * [`growth`] says which gang would get more virtual cards if it were started again;
 //! * [`compact`] plans moves that bring free room together, and [`move_job`] the move of one job.
 //!
@@ -15,10 +16,12 @@ mod added;
 mod compact;
 mod growth;
 mod rehearsal;
+mod terms;
 mod what_if;
 mod when;
 
 pub use compact::{CompactionPlan, KindMeasure, Measure, MoveRefusal, Room, compact, move_job};
 pub use growth::{Growth, Look, growth};
+pub use terms::{NodeTerms, Term, terms};
 pub use what_if::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
 pub use when::{Assumptions, Estimate, Unknown, Whom, when};

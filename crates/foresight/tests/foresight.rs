@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tessera_foresight::{AddedNodes, Change, Estimate, Moves, Unknown, WhatIf, Whom, what_if, when};
+use tessera_foresight::{AddedNodes, Change, Estimate, Moves, Unknown, WhatIf, Whom, terms, what_if, when};
 use tessera_ledger::*;
+use tessera_placement::{Pool, Preview};
 use world::history::{Step, nodes, step};
 use world::{World, card, cards, job};
 
@@ -316,4 +317,35 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_preview_says_what_spoke_for_each_node() {
+    let mut world = World::default();
+    let two = || cards(&[(CardKind::Gpu, 10, 100), (CardKind::Gpu, 10, 100)]);
+    let [_, b, ..] = [("a", "r1"), ("b", "r1"), ("c", "r2"), ("d", "r2")]
+        .map(|(name, rack)| world.labelled_node(name, two(), &[("rack", rack)]));
+    world.apply(Command::UpdateCached { node: b, cached: BTreeSet::from(["imagenet".to_owned()]) });
+    let mut spec = job(2, 10);
+    spec.affinity.data = ["imagenet".to_owned(), "resnet".to_owned()].into();
+    spec.affinity.preferred = vec![PreferredLabel { key: "rack".to_owned(), value: "r1".to_owned(), weight: 40 }];
+    spec.affinity.together = "rack".to_owned();
+    let Preview::Starts { workers } = Pool::new(&world.state).preview(&world.state, &spec, world.state.time()) else {
+        panic!("it waits")
+    };
+    let judged = terms(&world.state, &spec, &workers);
+    assert_eq!(judged.len(), 1);
+    assert_eq!(judged[0].node, b);
+    let told: Vec<(&str, u64, &str)> =
+        judged[0].terms.iter().map(|term| (term.name, term.score, term.sentence.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("together", 1, "all workers share rack=r1"),
+            ("preferred", 40, "preferred labels of weight 40 of 40"),
+            ("data", 50, "1 of 2 pieces of its data are on the node's disks"),
+            ("packing", 0, "stack: 100 % of its blocks are free"),
+        ]
+    );
+    assert!(terms(&world.state, &job(2, 10), &workers)[0].terms.is_empty(), "no wishes, no terms");
 }

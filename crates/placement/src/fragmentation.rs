@@ -1,18 +1,16 @@
 //! Fragmentation: how much of what is free the requests that the pool sees could not use.
 
-use tessera_ledger::{Mebibytes, State};
+use tessera_ledger::{Mebibytes, NodeId, State};
 
 use crate::demand::Demand;
-use crate::index::outlines::Group;
+use crate::index::outlines::{Group, Outline};
 use crate::pool::Pool;
-use crate::price::{Stock, stocks};
 
 /// Requests that are looked at: so many of those seen most often.
 const REQUESTS: usize = 64;
 
 /// What is free, and how much of it an average request of the observed mix cannot use where it is: free room on cards
-/// that the request does not take or does not fit, or whose host has too little left for it. In pools of more than two
-/// thousand nodes every n-th node is looked at, and the figures are of those.
+/// that the request does not take or does not fit, or whose host has too little left for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
     /// Free blocks.
@@ -53,14 +51,15 @@ impl Pool {
         self.index.settle_outlines();
         let total: u128 = mix.iter().map(|(_, weight)| u128::from(*weight)).sum();
         let (mut free, mut unusable) = (Room::default(), (0u128, 0u128));
-        for stock in stocks(&self.index) {
-            let left = Room::of(stock.outline.groups.iter());
-            let nodes = stock.nodes.len() as u64;
+        for look in self.index.outlines.with_room() {
+            let left = Room::of(look.outline.groups.iter());
+            let nodes = look.nodes.len() as u64;
             free.blocks += left.blocks * nodes;
             free.memory = free.memory.saturating_add(left.memory.saturating_mul(nodes));
             for (demand, weight) in &mix {
-                let accepting = stock.nodes.iter().filter(|node| demand.accepts_at(&self.index, **node)).count() as u64;
-                let (used, weight) = (usable(&stock, demand), u128::from(*weight));
+                let accepts = |node: &&NodeId| demand.node_labels.is_empty() || demand.accepts_at(&self.index, **node);
+                let accepting = look.nodes.iter().filter(accepts).count() as u64;
+                let (used, weight) = (usable(&look.outline, demand), u128::from(*weight));
                 let unused = |left: u64, used: u64| {
                     (u128::from(left) * u128::from(nodes)).saturating_sub(u128::from(used) * u128::from(accepting))
                         * weight
@@ -80,8 +79,8 @@ impl Pool {
 }
 
 /// What is free on the cards of a node where a request would fit.
-fn usable(stock: &Stock<'_>, demand: &Demand) -> Room {
-    if stock.outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
+fn usable(outline: &Outline, demand: &Demand) -> Room {
+    if outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
         return Room::default();
     }
     let mut sum = Room::default();
@@ -91,7 +90,7 @@ fn usable(stock: &Stock<'_>, demand: &Demand) -> Room {
             let holds = group.offered >= blocks && group.memory >= memory;
             group.class == offer.class && if demand.whole_cards { group.empty } else { holds }
         };
-        let room = Room::of(stock.outline.groups.iter().filter(fits));
+        let room = Room::of(outline.groups.iter().filter(fits));
         if room.blocks >= u64::from(offer.need) {
             sum.blocks += room.blocks;
             sum.memory = sum.memory.saturating_add(room.memory);

@@ -58,7 +58,6 @@ mod request;
 mod reserve;
 mod shortage;
 mod tariff;
-mod terms;
 mod victims;
 mod waits;
 mod why;
@@ -101,10 +100,10 @@ fn fewest<T: Clone>(all: &[T], enough: impl Fn(&[T]) -> bool) -> Option<Vec<T>> 
 }
 
 pub use decide::{Decision, Limits};
+pub use fit::affinity::{cached, preferred};
 pub use fragmentation::Fragmentation;
 pub use loss::Loss;
 pub use moves::{CompactionOrder, PlannedMove, Rules, has_company};
 pub use pool::{Pool, Work};
 pub use preview::{Preview, PreviewedVictim};
-pub use terms::{NodeTerms, Term, terms};
 pub use why::{Explanation, WaitCode};

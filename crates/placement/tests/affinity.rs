@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use tessera_check::{Problem, check};
 use tessera_ledger::*;
-use tessera_placement::{Limits, Pool, Preview, WaitCode, terms};
+use tessera_placement::{Limits, Pool, Preview, WaitCode};
 use world::{World, cards, job};
 
 const GPU: CardKind = CardKind::Gpu;
@@ -254,35 +254,6 @@ fn load_breaks_ties_and_nothing_else() {
         world.commit(&decision);
         assert_eq!(nodes_of(&world, second), [if packing.is_some() { b } else { c }], "{packing:?}");
     }
-}
-
-#[test]
-fn a_preview_says_what_spoke_for_each_node() {
-    let (mut world, [_, b, ..]) = racks();
-    world.apply(Command::UpdateCached { node: b, cached: BTreeSet::from(["imagenet".to_owned()]) });
-    let spec = with(job(2, 10), |wish| {
-        wish.data = ["imagenet".to_owned(), "resnet".to_owned()].into();
-        wish.preferred = vec![PreferredLabel { key: "rack".to_owned(), value: "r1".to_owned(), weight: 40 }];
-        wish.together = "rack".to_owned();
-    });
-    let Preview::Starts { workers } = Pool::new(&world.state).preview(&world.state, &spec, world.state.time()) else {
-        panic!("it waits")
-    };
-    let judged = terms(&world.state, &spec, &workers);
-    assert_eq!(judged.len(), 1);
-    assert_eq!(judged[0].node, b);
-    let told: Vec<(&str, u64, &str)> =
-        judged[0].terms.iter().map(|term| (term.name, term.score, term.sentence.as_str())).collect();
-    assert_eq!(
-        told,
-        [
-            ("together", 1, "all workers share rack=r1"),
-            ("preferred", 40, "preferred labels of weight 40 of 40"),
-            ("data", 50, "1 of 2 pieces of its data are on the node's disks"),
-            ("packing", 0, "stack: 100 % of its blocks are free"),
-        ]
-    );
-    assert!(terms(&world.state, &job(2, 10), &workers)[0].terms.is_empty(), "no wishes, no terms");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{Affinity, Node, NodeId, Packing, Percent, Span};
 
-use super::{Placement, Short, Trial, best_card, place_each, shortlist, spread};
+use super::{Placement, Short, Trial, best_card, place_each, seats, shortlist, spread};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::node::NodeEntry;
@@ -40,18 +40,20 @@ impl Demand {
 }
 
 /// What a node has of the labels that are preferred: the sum of their weights.
-pub(crate) fn preferred(affinity: &Affinity, node: &Node) -> u32 {
+#[must_use]
+pub fn preferred(affinity: &Affinity, node: &Node) -> u32 {
     let met = affinity.preferred.iter().filter(|label| node.description.label(&label.key) == Some(&label.value));
     met.fold(0, |sum, label| sum.saturating_add(label.weight))
 }
 
 /// How many of the data that a job reads are on a node's disks.
-pub(crate) fn cached(affinity: &Affinity, node: &Node) -> usize {
+#[must_use]
+pub fn cached(affinity: &Affinity, node: &Node) -> usize {
     affinity.data.iter().filter(|name| node.description.cached.contains(*name)).count()
 }
 
 /// What a node is worth to a job: its preferred labels, and the data on its disks.
-fn worth(affinity: &Affinity, node: &Node) -> u32 {
+pub(super) fn worth(affinity: &Affinity, node: &Node) -> u32 {
     let hits = u32::try_from(cached(affinity, node)).unwrap_or(u32::MAX);
     let all = u32::try_from(affinity.data.len()).unwrap_or(u32::MAX).max(1);
     preferred(affinity, node).saturating_add(DATA.saturating_mul(hits) / all)
@@ -74,31 +76,15 @@ pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     placed.ok_or(Short { missing: 1 })
 }
 
-/// Each set of nodes that the whole gang could go to, the best first: all of them, or with `together` those of each
-/// value of the label. Looks at every node that is considered.
+/// Each set of nodes that the whole gang could go to: all of them, or with `together` those of each value of the label.
+/// Looks at every node that is considered.
 fn regions(index: &Index, demand: &Demand) -> Vec<Vec<NodeId>> {
     let possible = |id: &NodeId| index.node(*id).is_some_and(|node| is_possible(index, demand, *id, node));
     let nodes = considered(index, demand).into_iter().filter(possible);
-    if demand.affinity.together.is_empty() {
-        return vec![nodes.collect()];
+    match demand.affinity.together.as_str() {
+        "" => vec![nodes.collect()],
+        key => by_value(index, key, nodes).into_values().map(|nodes| nodes.into_iter().collect()).collect(),
     }
-    let stack = !demand.spreads(index);
-    let mut ranked: Vec<_> = by_value(index, &demand.affinity.together, nodes)
-        .into_values()
-        .filter_map(|nodes| {
-            let free: u64 = nodes.iter().map(|id| compute_left(index, demand, *id)).fold(0, u64::saturating_add);
-            let best = best_worth(index, demand, &nodes);
-            let enough = u128::from(free) >= u128::from(demand.compute) * u128::from(demand.gang);
-            enough.then_some((Reverse(best), if stack { free } else { u64::MAX - free }, nodes))
-        })
-        .collect();
-    ranked.sort();
-    ranked.into_iter().map(|(_, _, nodes)| nodes.into_iter().collect()).collect()
-}
-
-pub(super) fn best_worth(index: &Index, demand: &Demand, nodes: &BTreeSet<NodeId>) -> u32 {
-    let nodes = nodes.iter().filter_map(|id| index.ledger_node(*id));
-    nodes.map(|node| worth(&demand.affinity, node)).max().unwrap_or(0)
 }
 
 /// Nodes by the value that they carry of a label; those without it are left out.
@@ -150,104 +136,80 @@ fn compute_left(index: &Index, demand: &Demand, id: NodeId) -> u64 {
 /// it is.
 type Turn = (Reverse<u32>, u32, u64, Percent, NodeId);
 
-/// The nodes of one value of the label of `spread`.
-#[derive(Debug, Default)]
-struct Zone {
-    /// Workers of the gang that are there.
-    workers: u32,
-    turns: BTreeSet<Turn>,
-}
-
-/// The nodes that could take a further worker, in order.
+/// The nodes that could take a further worker.
 struct Turns {
-    zones: Vec<Zone>,
-    /// Zones by their workers and the turn of their best node; of equals the nodes without the label last.
-    order: BTreeSet<(u32, bool, Turn, usize)>,
+    /// With the zone of each: the nodes of one value of the label of `spread`.
+    nodes: Vec<(usize, Turn)>,
+    /// Workers of the gang in each zone; of equals that of the nodes without the label comes last.
+    zones: Vec<(u32, bool)>,
     spreads_nodes: bool,
 }
 
 impl Turns {
     fn new(trial: &Trial<'_>, demand: &Demand, nodes: &[NodeId]) -> Self {
         let (index, affinity) = (&*trial.index, &demand.affinity);
-        let mut own: BTreeMap<NodeId, u32> = BTreeMap::new();
-        trial.placement.workers.iter().for_each(|worker| *own.entry(worker.node).or_default() += 1);
-        let spreads_nodes = demand.spreads(index);
-        let mut zones: BTreeMap<Option<&str>, Zone> = BTreeMap::new();
+        let mut turns = Self { nodes: Vec::new(), zones: Vec::new(), spreads_nodes: demand.spreads(index) };
+        let mut zones: BTreeMap<Option<&str>, usize> = BTreeMap::new();
         for id in nodes {
             let Some(node) = index.ledger_node(*id) else { continue };
             let value = node.description.label(&affinity.spread);
-            let here = own.get(id).copied().unwrap_or(0);
+            let zone = *zones.entry(value).or_insert_with(|| {
+                turns.zones.push((0, value.is_none()));
+                turns.zones.len() - 1
+            });
             let left = compute_left(index, demand, *id);
-            let room = if spreads_nodes { u64::MAX - left } else { left };
-            let turn = (
-                Reverse(worth(affinity, node)),
-                if spreads_nodes { here } else { 0 },
-                room,
-                index.surroundings.load(*id),
-                *id,
-            );
-            let zone = zones.entry(value).or_default();
-            zone.workers += here;
-            zone.turns.insert(turn);
+            let room = if turns.spreads_nodes { u64::MAX - left } else { left };
+            turns.nodes.push((zone, (Reverse(worth(affinity, node)), 0, room, index.surroundings.load(*id), *id)));
         }
-        // `None` sorts first: zones without the label are moved behind the others by the flag in `order`.
-        let unlabelled = !affinity.spread.is_empty() && zones.contains_key(&None);
-        let mut turns = Self { zones: zones.into_values().collect(), order: BTreeSet::new(), spreads_nodes };
-        for number in 0..turns.zones.len() {
-            turns.enter(number, unlabelled && number == 0);
+        for worker in &trial.placement.workers {
+            let there = turns.nodes.iter().position(|(_, turn)| turn.4 == worker.node);
+            there.into_iter().for_each(|place| turns.took(place));
         }
         turns
     }
 
-    fn enter(&mut self, number: usize, unlabelled: bool) {
-        let zone = &self.zones[number];
-        if let Some(turn) = zone.turns.first() {
-            self.order.insert((zone.workers, unlabelled, *turn, number));
-        }
+    /// Whose turn it is.
+    fn next(&self) -> Option<usize> {
+        let turn = |place: &usize| (self.zones[self.nodes[*place].0], self.nodes[*place].1);
+        (0..self.nodes.len()).min_by_key(turn)
     }
 
-    fn next(&self) -> Option<NodeId> {
-        self.order.first().map(|(_, _, turn, _)| turn.4)
-    }
-
-    /// The node whose turn it was took a worker, or has no room for one.
-    fn done(&mut self, took: bool) {
-        let Some((_, unlabelled, turn, number)) = self.order.pop_first() else { return };
-        let zone = &mut self.zones[number];
-        zone.turns.remove(&turn);
-        if took {
-            zone.workers += 1;
-            let own = if self.spreads_nodes { turn.1 + 1 } else { turn.1 };
-            zone.turns.insert((turn.0, own, turn.2, turn.3, turn.4));
-        }
-        self.enter(number, unlabelled);
+    /// A node took a worker.
+    fn took(&mut self, place: usize) {
+        let (zone, turn) = &mut self.nodes[place];
+        self.zones[*zone].0 += 1;
+        turn.1 += u32::from(self.spreads_nodes);
     }
 }
 
 /// Places the whole gang on some of these nodes, or changes nothing: each virtual card on one card as far as there is
-/// such room, then on one node, then over nodes. Room only shrinks: where one found no place, none does.
+/// such room, then on one node. Room only shrinks: where one found no place, none does. Those that spread over nodes are
+/// divided as if these were all.
 fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Result<Placement, Short> {
-    let mut spans = [Span::Card, Span::Node, Span::Pool].into_iter().filter(|span| *span <= demand.span);
+    let mut spans = [Span::Card, Span::Node].into_iter().filter(|span| *span <= demand.span);
     let (mut span, mut turns) = (spans.next(), None);
-    place_each(index, demand, |trial, _| {
+    let alone = place_each(index, demand, |trial, _| {
         loop {
             let within = span?;
-            if within == Span::Pool {
-                return spread::over_nodes(trial.index, &demand.among(nodes.iter().copied()));
-            }
             let order = turns.get_or_insert_with(|| Turns::new(trial, demand, nodes));
-            let Some(node) = order.next() else {
+            let Some(place) = order.next() else {
                 (span, turns) = (spans.next(), None);
                 continue;
             };
+            let node = order.nodes[place].1.4;
             let shares = match within {
                 Span::Card => best_card(trial, demand, Some(node)).map(|share| vec![share]),
                 Span::Node | Span::Pool => spread::on_node(trial.index, demand, node),
             };
-            order.done(shares.is_some());
             if shares.is_some() {
+                order.took(place);
                 return shares;
             }
+            order.nodes.swap_remove(place);
         }
-    })
+    });
+    if alone.is_ok() || demand.span != Span::Pool {
+        return alone;
+    }
+    seats::place(index, &demand.among(nodes.iter().copied()))
 }

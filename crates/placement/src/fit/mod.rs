@@ -64,19 +64,13 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     if possible < demand.gang {
         return Err(Short { missing: demand.gang - possible });
     }
-    // Every way of taking cards would fail by that in turn.
-    let missing = demand.programs_short(index);
-    if missing > 0 {
-        return Err(Short { missing });
-    }
     if demand.span == Span::Card {
         return place_well(index, demand);
     }
     // Virtual cards that spread could be divided in many ways, of which not all leave room for the next. Whether there
     // is one that does must not depend on prices, nor on what is known of places when it is asked.
     let seats = seats::free_now(index, demand)?;
-    let seat = |virtual_card: u32| seats.get(virtual_card as usize).cloned();
-    place_well(index, demand).or_else(|_| place_each(index, demand, |_, virtual_card| seat(virtual_card)))
+    place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
 }
 
 /// What a gang would take now, if it fits; changes nothing.
@@ -109,21 +103,6 @@ fn place_well(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
         }
     }
     place_within(index, demand, None)
-}
-
-/// Places one virtual card on a given card.
-pub(crate) fn place_on(index: &mut Index, demand: &Demand, card: CardId) -> Option<Placement> {
-    let (entry, node) = (index.card(card)?, index.node(card.node)?);
-    let blocks = demand.offer_of(entry.class)?.need;
-    if entry.room_for(blocks, demand.memory) == 0
-        || (demand.whole_cards && !entry.is_empty())
-        || !demand.fits_host(node, 1)
-    {
-        return None;
-    }
-    let mut trial = Trial::on(index);
-    trial.take(demand, 0, &[Share { card, blocks, memory: demand.memory }])?;
-    Some(trial.placement)
 }
 
 /// A node whose cards of one class can hold the whole gang; the one with the least left afterwards. Where virtual cards
@@ -195,8 +174,7 @@ fn place_within(index: &mut Index, demand: &Demand, node: Option<NodeId>) -> Res
     place_each(index, demand, |trial, _| shares_of_one(trial, demand, node))
 }
 
-/// The shares that back one virtual card: on one card if possible, else on one node, else on as few nodes as possible,
-/// as far as the job lets it spread.
+/// The shares that back one virtual card: on one card if possible, else on one node if the job lets it spread.
 fn shares_of_one(trial: &mut Trial<'_>, demand: &Demand, node: Option<NodeId>) -> Option<Vec<Share>> {
     if let Some(share) = best_card(trial, demand, node) {
         return Some(vec![share]);
@@ -205,15 +183,11 @@ fn shares_of_one(trial: &mut Trial<'_>, demand: &Demand, node: Option<NodeId>) -
         return None;
     }
     let index = &mut *trial.index;
-    let on_one_node = match node {
+    match node {
         Some(node) => spread::on_node(index, demand, node),
         None if demand.whole_cards => index.cheapest(demand).and_then(|card| spread::on_node(index, demand, card.node)),
         None => spread::on_best_node(index, demand),
-    };
-    if on_one_node.is_some() || demand.span == Span::Node || node.is_some() {
-        return on_one_node;
     }
-    spread::over_nodes(index, demand)
 }
 
 /// The best card for one virtual card: on any node the one where it costs least, on a given node the fullest near cards

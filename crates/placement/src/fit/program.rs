@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use tessera_ledger::{HostRequest, NodeId, PlannedWorker};
+use tessera_ledger::{NodeId, PlannedWorker};
 
 use crate::demand::Demand;
 use crate::index::Index;
@@ -72,27 +72,5 @@ impl Demand {
     /// Whether a host has room for a program that is not with each worker.
     fn fits_program(&self, node: &NodeEntry) -> bool {
         node.host.is_none_or(|host| self.programs_in(host.left) > 0)
-    }
-
-    /// How many of the gang's programs no host has room for, wherever their cards are: a look at the hosts is dearer
-    /// only than one at no card at all.
-    pub(super) fn programs_short(&self, index: &mut Index) -> u32 {
-        if self.program.is_none_or(HostRequest::is_zero) {
-            return 0;
-        }
-        let (mut missing, mut looked_at) = (self.gang, 0);
-        for (id, node) in index.nodes() {
-            looked_at += 1;
-            // Most have room or have not; labels and surroundings are asked for only then.
-            let room = node.host.map_or(u32::MAX, |host| self.programs_in(host.left));
-            if room > 0 && self.may_have_program(index, id, node) {
-                missing = missing.saturating_sub(room);
-            }
-            if missing == 0 {
-                break;
-            }
-        }
-        index.looked_at += looked_at;
-        missing
     }
 }

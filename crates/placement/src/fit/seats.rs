@@ -4,17 +4,17 @@
 //! decided here, and placement only looks for better places.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tessera_ledger::{CardKind, NodeId, Span};
+use tessera_ledger::{CardKind, Span};
 
-use super::Short;
-use super::affinity::is_possible;
-use super::share::{Candidate, Share, candidates, divide};
+use super::affinity::{demands_by_region, is_possible};
+use super::closeness::RACK_KEY;
+use super::share::{Candidate, Share, candidates, divide, largest_below};
 use super::spread::{given_nodes, left_on, teams};
-use crate::demand::{Demand, Offer};
+use super::{Placement, Short, place_each};
+use crate::demand::Demand;
 use crate::index::Index;
-use crate::index::zones::Value;
 
 /// The shares of one virtual card.
 pub(crate) type Seat = Vec<Share>;
@@ -126,10 +126,33 @@ pub(crate) fn divide_gang(
     }
 }
 
-/// A seat over the first nodes that have enough for one together.
+/// A seat over the first nodes that have enough for one together, the last of them as small as will do; of one rack, if
+/// one has enough in no more slices.
 fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
+    let anywhere = seat_over_first(index, demand, sites.iter().collect())?;
+    let of_seat: BTreeSet<_> = anywhere.iter().map(|share| index.label(share.card.node, RACK_KEY)).collect();
+    if of_seat.len() < 2 {
+        return Some(anywhere);
+    }
+    let mut racks: BTreeMap<&str, Vec<&Site>> = BTreeMap::new();
+    for site in sites {
+        if let Some(rack) = index.label(site.cards[0].card.node, RACK_KEY) {
+            racks.entry(rack).or_default().push(site);
+        }
+    }
+    let mut each = racks.into_values().filter_map(|there| seat_over_first(index, demand, there));
+    let in_one = each.find(|seat| seat.len() <= anywhere.len());
+    Some(in_one.unwrap_or(anywhere))
+}
+
+fn seat_over_first(index: &Index, demand: &Demand, mut sites: Vec<&Site>) -> Option<Seat> {
+    let (large, missing) = largest_below(sites.iter().map(|site| site.compute()), demand.compute);
+    if let Some(last) = sites[large..].iter().rposition(|site| site.compute() >= missing) {
+        let site = sites.remove(large + last);
+        sites.insert(large, site);
+    }
     let (mut left, mut sums) = (Vec::new(), Sums::default());
-    sites.iter().find_map(|site| {
+    sites.into_iter().find_map(|site| {
         left.extend(&site.cards);
         sums.plus(&Sums::of(demand, site.cards.iter().copied()));
         if sums.virtual_cards(demand) > 0 { seat_on(index, demand, &left) } else { None }
@@ -153,38 +176,27 @@ fn seat_on(index: &Index, demand: &Demand, left: &[Candidate]) -> Option<Seat> {
     })
 }
 
-/// Divides a gang over what is free now.
-pub(super) fn free_now(index: &mut Index, demand: &Demand) -> Result<Vec<Seat>, Short> {
-    let key = demand.affinity.together.as_str();
-    if key.is_empty() {
-        return divide_gang(index, demand, sites_now(index, demand));
-    }
-    index.settle_zones(key);
-    let index = &*index;
+/// Places a gang by what is free now alone, or changes nothing.
+pub(super) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Short> {
+    let seats = free_now(index, demand)?;
+    take(index, demand, &seats)
+}
+
+/// Places a gang so, or changes nothing.
+pub(super) fn take(index: &mut Index, demand: &Demand, seats: &[Seat]) -> Result<Placement, Short> {
+    place_each(index, demand, |_, virtual_card| seats.get(virtual_card as usize).cloned())
+}
+
+/// Divides a gang over what is free now, in the first of its regions that has room.
+pub(super) fn free_now(index: &Index, demand: &Demand) -> Result<Vec<Seat>, Short> {
     let mut short = Short { missing: demand.gang };
-    for demand in regions_now(index, demand) {
+    for demand in demands_by_region(index, demand) {
         match divide_gang(index, &demand, sites_now(index, &demand)) {
             Ok(seats) => return Ok(seats),
             Err(Short { missing }) => short.missing = short.missing.min(missing),
         }
     }
     Err(short)
-}
-
-/// The same request for each value of the label of `together` where enough is free, as far as sums say.
-fn regions_now<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item = Demand> {
-    let zones = |offer: &Offer| index.zones.of(demand.affinity.together.as_str(), offer.class);
-    let values = demand.offers.iter().flat_map(move |offer| zones(offer).with(1).map(|(_, value)| value));
-    let values: BTreeSet<&Value> = values.filter(|value| value.is_some()).collect();
-    let enough = move |value: &&Value| {
-        let compute: u128 = demand.offers.iter().map(|offer| offer.compute_of_many(zones(offer).free(value))).sum();
-        compute >= u128::from(demand.compute) * u128::from(demand.gang)
-    };
-    values.into_iter().filter(enough).map(move |value| {
-        let nodes = demand.offers.iter().flat_map(|offer| zones(offer).nodes_with(value, 1).map(|(_, id)| id));
-        let is_considered = |id: &NodeId| demand.within.as_ref().is_none_or(|within| within.contains(id));
-        demand.among(nodes.filter(is_considered))
-    })
 }
 
 /// The nodes with something free that a gang could use; where one node must do for a virtual card, those where that may

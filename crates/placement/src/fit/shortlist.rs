@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{Affinity, CardId, NodeId, Span};
 
-use super::affinity::{best_worth, by_value, is_possible};
+use super::affinity::{by_value, is_possible, worth};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::zones::Value;
@@ -58,7 +58,8 @@ fn regions_of(index: &Index, demand: &Demand, key: &str, worthy: &BTreeSet<NodeI
     ranked.sort_by_cached_key(|(value, worthy)| {
         let free = |offer: &Offer| offer.compute_of_many(index.zones.of(key, offer.class).free(value));
         let free: u128 = demand.offers.iter().map(free).sum();
-        (Reverse(best_worth(index, demand, worthy)), if stack { free } else { u128::MAX - free })
+        let worths = worthy.iter().filter_map(|id| Some(worth(&demand.affinity, index.ledger_node(*id)?)));
+        (Reverse(worths.max().unwrap_or(0)), if stack { free } else { u128::MAX - free })
     });
     ranked.into_iter().map(|(value, worthy)| Region { value: Some(value), worthy }).collect()
 }
@@ -141,13 +142,12 @@ impl<'a> Shortlist<'a> {
             }
             for offer in &self.demand.offers {
                 let all = index.classes.get(offer.class).nodes_with(least(self.demand, offer)).map(|(_, id)| id);
-                self.first(all.clone().take(LOOKED_AT).filter(|id| nodes.contains(id)));
-                self.first(all.rev().take(LOOKED_AT).filter(|id| nodes.contains(id)));
+                self.ends(all.filter(|id| nodes.contains(id)));
             }
         }
     }
 
-    /// Lists the nodes with the most room, and those with the least where that may be enough.
+    /// Lists the nodes with the most room and with the least that may be enough.
     fn by_room(&mut self) {
         let (index, demand) = (self.index, self.demand);
         // Few nodes carry a rare label: those are looked at, and not the many that do not.

@@ -104,7 +104,7 @@ impl Column {
         outlines: &Outlines,
         surroundings: &Surroundings,
     ) -> Option<(NodeId, u16)> {
-        let place = |id: &NodeId| Some((*id, outlines.of_node(*id)?.0));
+        let place = |id: &NodeId| Some((*id, outlines.of_node(*id)?));
         let nodes = nodes.filter_map(place).filter(|(_, position)| self.badness[*position] != NOWHERE);
         let best = nodes.min_by_key(|(id, position)| (self.badness[*position], surroundings.load(*id), *id));
         best.map(|(id, position)| (id, self.card[position]))

@@ -71,12 +71,6 @@ impl Group {
         }
     }
 
-    /// How often the group counts in what its node is worth: empty cards are worth something together, others each
-    /// for itself.
-    pub(crate) fn counts(&self) -> u16 {
-        if self.empty { 1 } else { self.count }
-    }
-
     /// How many of them are empty.
     pub(super) fn empties(&self) -> u16 {
         if self.empty { self.count } else { 0 }
@@ -86,9 +80,9 @@ impl Group {
 /// An outline and the nodes that share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
-    pub(super) outline: Arc<Outline>,
+    pub(crate) outline: Arc<Outline>,
     /// Which they are; none when the position is unused.
-    pub(super) nodes: BTreeSet<NodeId>,
+    pub(crate) nodes: BTreeSet<NodeId>,
     /// What each is worth at the prices in force, once it was asked for.
     worth: Option<Worth>,
 }
@@ -166,9 +160,17 @@ impl Outlines {
         self.changes.all();
     }
 
-    /// How a node looks, and the position of that; as of the last time that changes were taken over.
-    pub(crate) fn of_node(&self, node: NodeId) -> Option<(usize, &Outline)> {
-        let position = (*self.of_node.get(node.0 as usize)?)?;
-        Some((position, &self.shared[position].outline))
+    /// The position of how a node looks, as of the last time that changes were taken over.
+    pub(super) fn of_node(&self, node: NodeId) -> Option<usize> {
+        *self.of_node.get(node.0 as usize)?
+    }
+
+    /// What nodes have left, as far as they have anything; in the order in which the first of those that look the same
+    /// registered. As of the last time that changes were taken over.
+    pub(crate) fn with_room(&self) -> Vec<&Shared> {
+        let used = self.shared.iter().filter(|shared| !shared.nodes.is_empty() && !shared.outline.groups.is_empty());
+        let mut used: Vec<&Shared> = used.collect();
+        used.sort_unstable_by_key(|shared| shared.nodes.first());
+        used
     }
 }

@@ -145,11 +145,6 @@ impl Schedule {
         schedule
     }
 
-    /// When something comes back first, as far as time limits say.
-    pub(crate) fn first(&self) -> Option<LogTime> {
-        self.releases.first().map(|release| release.at).filter(|at| *at != NEVER)
-    }
-
     /// The schedule of a node on which everything has ended that can: only what is lost is left.
     pub(crate) fn idle(state: &State, id: NodeId, node: &NodeEntry) -> Self {
         if node.cards.iter().all(|card| card.recoverable == card.blocks) {

@@ -63,7 +63,7 @@ impl Worth {
         let mut parts = Vec::with_capacity(outline.groups.len());
         for group in &outline.groups {
             let part = group.worth(prices);
-            (0..group.counts()).for_each(|_| lanes::add(&mut worth, &part));
+            (0..if group.empty { 1 } else { group.count }).for_each(|_| lanes::add(&mut worth, &part));
             parts.push(part);
         }
         for part in &mut parts {

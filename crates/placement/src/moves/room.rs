@@ -19,7 +19,7 @@ use crate::pool::Pool;
 use crate::preempt::vacate;
 use crate::queues;
 
-/// Most ways that are tried out, of those that take equally many moves and are alike in whether they lose work.
+/// Most ways that are tried out, of those that are alike in whether they lose work.
 const TRIED: usize = 48;
 
 impl Pool {
@@ -109,17 +109,13 @@ impl Pool {
         accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
     ) -> Option<Vec<PlannedMove>> {
         let nodes = movers_by_node(&self.index, state, rules, demand);
-        let losing = [false, true].into_iter().filter(|losing_work| rules.order.losing_work || !losing_work);
-        losing.flat_map(|losing_work| (1..=most.min(3)).map(move |count| (losing_work, count))).find_map(
-            |(losing, count)| {
-                // Three stands for as many as it takes.
-                let most = if count < 3 { count } else { most };
-                let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing, count, most);
-                let mut ways: Vec<Way> = nodes.iter().filter_map(cheapest).collect();
-                ways.sort_by_key(Way::cost);
-                ways.iter().take(TRIED).find_map(|way| self.try_out(state, way, demand, accept))
-            },
-        )
+        let mut losing = [false, true].into_iter().filter(|losing_work| rules.order.losing_work || !losing_work);
+        losing.find_map(|losing| {
+            let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing, most);
+            let mut ways: Vec<Way> = nodes.iter().filter_map(cheapest).collect();
+            ways.sort_by_key(Way::cost);
+            ways.iter().take(TRIED).find_map(|way| self.try_out(state, way, demand, accept))
+        })
     }
 
     /// Moves these away and places the virtual card. They leave the node; if that cannot be, only the cards that they

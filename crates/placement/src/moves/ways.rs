@@ -14,9 +14,6 @@ use crate::loss::Loss;
 use crate::preempt::{given_on, workers_without};
 use crate::victims::live_slices;
 
-/// Most jobs of one node that are combined with one another.
-const COMBINED: usize = 16;
-
 /// Most nodes that are looked at: those on which least is missing.
 const LOOKED: usize = 2_048;
 
@@ -113,41 +110,22 @@ pub(super) struct Way {
 
 impl Way {
     /// What it costs; less is better.
-    pub(super) fn cost(&self) -> (u64, u64, NodeId) {
+    pub(super) fn cost(&self) -> (usize, u64, u64, NodeId) {
         let (work, compute) = cost_of(&self.movers);
-        (work, compute, self.node)
+        (self.movers.len(), work, compute, self.node)
     }
 
-    /// The cheapest way on a node with one mover, with two, or with three and up to `most`. With `losing_work` one of
-    /// those that need it.
-    pub(super) fn cheapest(
-        &self,
-        index: &Index,
-        demand: &Demand,
-        losing_work: bool,
-        count: usize,
-        most: usize,
-    ) -> Option<Self> {
+    /// The cheapest way on a node with up to `most` movers, as few as will do. With `losing_work` also those that lose
+    /// work by it.
+    pub(super) fn cheapest(&self, index: &Index, demand: &Demand, losing_work: bool, most: usize) -> Option<Self> {
         let node = index.node(self.node)?;
         let allowed = self.movers.iter().filter(|mover| losing_work || !loses_work(&mover.job));
         let allowed: Vec<&Mover> = allowed.collect();
         let enough = |chosen: &[&Mover]| would_fit(node, demand, chosen);
-        let chosen = match count {
-            1 => allowed.iter().take(COMBINED).find(|mover| enough(&[mover])).map(|mover| vec![*mover]),
-            2 => cheapest_pair(&allowed, enough),
-            _ => few(node, &allowed, most, enough),
-        }?;
+        let alone = allowed.iter().filter(|_| most > 0).find(|mover| enough(&[mover])).map(|mover| vec![*mover]);
+        let chosen = alone.or_else(|| few(node, &allowed, most, enough))?;
         Some(Self { node: self.node, movers: chosen.into_iter().cloned().collect() })
     }
-}
-
-fn cheapest_pair<'a>(allowed: &[&'a Mover], enough: impl Fn(&[&Mover]) -> bool) -> Option<Vec<&'a Mover>> {
-    let few = &allowed[..allowed.len().min(COMBINED)];
-    if !enough(few) {
-        return None;
-    }
-    let pairs = few.iter().enumerate().flat_map(|(second, other)| few[..second].iter().map(move |one| [*one, *other]));
-    pairs.filter(|pair| enough(pair)).min_by_key(|pair| cost_of(*pair)).map(Vec::from)
 }
 
 /// Few movers that are enough together: on one card or on the whole node, whoever costs least first until it is enough.
@@ -162,7 +140,7 @@ fn few<'a>(
     let of_group = |group: Vec<&'a Mover>| fewest(&group, &enough).filter(|chosen| chosen.len() <= most);
     groups.filter_map(of_group).min_by_key(|chosen| {
         let (work, compute) = cost_of(chosen.iter().copied());
-        (work, chosen.len(), compute)
+        (chosen.len(), work, compute)
     })
 }
 

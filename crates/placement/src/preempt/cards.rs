@@ -1,4 +1,4 @@
-//! Clearing a card for a virtual card that needs one: the cheapest card is found, and the cheapest way to clear it.
+//! Clearing a card for a virtual card that needs one: which cards could be, and the cheapest way to clear one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use tessera_ledger::CardId;
 
-use super::trial::{attempt, given_on, workers_without};
-use super::{Hunt, Start, Victim};
+use super::trial::given_on;
+use super::{Hunt, Victim};
 use crate::demand::Demand;
 use crate::fewest;
-use crate::fit;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::schedule::Held;
@@ -20,19 +19,6 @@ use crate::victims::{live_slices, live_workers};
 /// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more
 /// than the best of them saves.
 pub(super) const COMPARED: usize = 512;
-
-/// Clears a card for a job of one virtual card.
-pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Start> {
-    let demand = &hunt.job.least;
-    let cards = clearable_cards(index, hunt, demand, COMPARED);
-    let clearings = cards.filter_map(|card| clearing_of(index, hunt, card));
-    let mut clearings: Vec<(Cost, CardId, Vec<Arc<Victim>>)> = clearings.take(COMPARED).collect();
-    clearings.sort_by_key(|(cost, card, _)| (*cost, *card));
-    clearings.into_iter().find_map(|(_, card, victims)| {
-        let placement = attempt(index, &victims, |index| fit::place_on(index, demand, card))?;
-        hunt.may_take(&placement, &victims).then_some((placement, victims))
-    })
-}
 
 /// The cards that clearing may make room on: those of all who may give way, where they are few, else all that could
 /// hold a virtual card, those with the most room first. Where no more than `most` are compared, that is the same; a
@@ -75,20 +61,6 @@ fn useful_cards<'a>(index: &'a Index, demand: &'a Demand) -> impl Iterator<Item 
     let with_room = with_room.map(|(.., card)| *card);
     let cards = index.nodes().flat_map(|(_, node)| &node.cards);
     with_room.chain(cards.filter(|card| card.offered() == 0).map(|card| card.id))
-}
-
-/// The cheapest way to clear a card: victims on it whose going lets a virtual card fit there.
-fn clearing_of(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<(Cost, CardId, Vec<Arc<Victim>>)> {
-    let demand = &hunt.job.least;
-    let victims = victims_on(index, hunt, card)?;
-    let (entry, node) = (index.card(card)?, index.node(card.node)?);
-    let enough = |gone: &[Arc<Victim>]| {
-        room_without(entry, demand, gone.iter()) > 0
-            && workers_without(node, demand, gone.iter().map(|victim| victim.held())) > 0
-            && hunt.admits(hunt.job.amount, gone)
-    };
-    let victims = cheapest_of(hunt, victims, enough)?;
-    Some((victims.iter().map(|victim| victim.cost).sum(), card, victims))
 }
 
 /// Everybody on a card who may give way, if that could ever be enough for a virtual card.

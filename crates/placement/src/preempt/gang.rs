@@ -1,4 +1,4 @@
-//! Clearing cards for a gang whose virtual cards each need one. How many of them fit is counted node by node, so that
+//! Clearing cards for virtual cards that each need one. How many of them fit is counted node by node, so that
 //! exactly as many rooms are made as the gang lacks, and nobody gives way who makes none.
 
 use std::cmp::Reverse;
@@ -65,7 +65,7 @@ impl Cleared {
     fn compare(&self, index: &Index, hunt: &mut Hunt<'_>, missing: u64) -> BTreeSet<(Cost, CardId)> {
         let most = COMPARED.max(usize::try_from(missing.saturating_mul(4)).unwrap_or(usize::MAX));
         let cards = clearable_cards(index, hunt, &hunt.job.least, most);
-        cards.filter_map(|card| Some((self.clearing_of(index, hunt, card)?.cost, card))).take(most).collect()
+        cards.filter_map(|card| Some((self.clearing_of(index, hunt, card, missing)?.cost, card))).take(most).collect()
     }
 
     /// Chooses further victims until they make so many rooms.
@@ -79,7 +79,7 @@ impl Cleared {
         while self.rooms < missing {
             let (_, card) = open.pop_first()?;
             // What was chosen meanwhile may have changed what it makes and costs.
-            let Some(clearing) = self.clearing_of(index, hunt, card) else { continue };
+            let Some(clearing) = self.clearing_of(index, hunt, card, missing) else { continue };
             if open.first().is_some_and(|next| (clearing.cost, card) > *next) {
                 open.insert((clearing.cost, card));
                 continue;
@@ -93,14 +93,14 @@ impl Cleared {
                     .for_each(|node| self.by_node.entry(node).or_default().push(Arc::clone(victim)));
             }
             self.rooms = self.rooms.saturating_add(clearing.rooms);
-            open.extend(self.clearing_of(index, hunt, card).map(|next| (next.cost, card)));
+            open.extend(self.clearing_of(index, hunt, card, missing).map(|next| (next.cost, card)));
         }
         Some(())
     }
 
     /// The cheapest way to make at least one more room where a card is: by victims on it, or, where the host lacks
     /// something, on its node.
-    fn clearing_of(&self, index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Option<Clearing> {
+    fn clearing_of(&self, index: &Index, hunt: &mut Hunt<'_>, card: CardId, missing: u64) -> Option<Clearing> {
         let demand = &hunt.job.least;
         let mut victims = victims_on(index, hunt, card)?;
         let chosen = self.chosen_on(card.node);
@@ -123,6 +123,11 @@ impl Cleared {
             victims = holders.into_iter().filter_map(|holder| hunt.victim(holder)).filter(is_open).collect();
         }
         let victims = cheapest_of(hunt, victims, more)?;
+        let cost: Cost = victims.iter().map(|victim| victim.cost).sum();
+        if missing == 1 {
+            // There is one now, and how many more there are on all the nodes of the victims would be counted in vain.
+            return Some(Clearing { cost, rooms: 1, victims });
+        }
         let nodes: BTreeSet<NodeId> = victims.iter().flat_map(nodes_of).collect();
         let made = |node: NodeId| {
             let chosen = self.chosen_on(node);
@@ -130,8 +135,9 @@ impl Cleared {
             rooms_on(index, demand, node, chosen.iter().chain(&victims)).saturating_sub(before)
         };
         let rooms = nodes.into_iter().map(made).fold(0, u64::saturating_add);
-        let cost: Cost = victims.iter().map(|victim| victim.cost).sum();
-        (rooms > 0).then(|| Clearing { cost: cost.per_block(rooms), rooms, victims })
+        // More rooms than are still missing are worth nothing.
+        let useful = rooms.min(missing.saturating_sub(self.rooms)).max(1);
+        (rooms > 0).then(|| Clearing { cost: cost.per_block(useful), rooms, victims })
     }
 
     /// Without those who make no more rooms than there are beyond `missing`, the dearest left out first.

@@ -116,18 +116,14 @@ pub(crate) fn search(
     let mut found = None;
     // Wishes that must be met are met by whoever places the whole gang.
     let hard = demand.has_hard_wishes();
-    if on_cards && !hard && demand.gang == 1 {
-        found = cards::clear(index, &mut hunt);
+    if on_cards && !hard && (demand.gang == 1 || demand.span == Span::Card) {
+        found = gang::clear(index, &mut hunt);
         if demand.span != Span::Card {
             // Spread over what is left elsewhere it may need fewer of them.
             found = found.map(|found| hunt.spare(index, found));
         }
-    } else if on_cards && !hard && demand.span == Span::Card {
-        found = gang::clear(index, &mut hunt);
     }
-    // What a host lacks may be held beside other cards than the one that is granted.
-    let elsewhere = hard || demand.span != Span::Card || demand.gang > 1 || demand.asks_of_hosts();
-    if found.is_none() && elsewhere {
+    if found.is_none() {
         found = steps::one_after_another(index, &mut hunt);
     }
     Search { found, over_maximum: hunt.over_maximum.get(), ..hunt.so_far }

@@ -74,7 +74,6 @@ impl Knapsack {
                 rooms[rest][lane] += weight;
             }
         }
-        rooms[0] = [0; LANES];
         self.rivals.iter().zip(&got).for_each(|(rivals, got)| rivals.divide(got, bids, supply));
     }
 }

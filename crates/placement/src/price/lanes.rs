@@ -103,11 +103,10 @@ pub(crate) fn least(left: &Lanes, right: &Lanes) -> Lanes {
     std::array::from_fn(|lane| left[lane].min(right[lane]))
 }
 
-/// The first lane with the least value, and that value; without branches, which the processor would guess wrongly.
+/// The first lane with the least value, and that value.
 pub(crate) fn bound(lanes: &Lanes) -> (usize, i32) {
     let least = minimum(lanes);
-    let bits = lanes.iter().enumerate().fold(0u32, |bits, (lane, value)| bits | u32::from(*value == least) << lane);
-    (bits.trailing_zeros() as usize, least)
+    (lanes.iter().position(|value| *value == least).unwrap_or(0), least)
 }
 
 pub(crate) fn minimum(lanes: &Lanes) -> i32 {

@@ -19,12 +19,9 @@ mod shelves;
 mod solve;
 mod table;
 
-use tessera_ledger::{HostRequest, NodeId};
+use tessera_ledger::HostRequest;
 
-use crate::index::Index;
 use crate::index::class::ClassId;
-use crate::index::node::NodeEntry;
-use crate::index::outlines::Outline;
 use lanes::{HostPrices, Lanes};
 use table::Table;
 
@@ -73,39 +70,4 @@ impl Prices {
     pub(crate) fn rounded(&self, cost: i32) -> i32 {
         cost / self.quantum.max(1)
     }
-}
-
-/// Most nodes that are looked at; of larger pools every n-th one, so that prices cost the same whatever the size of
-/// the pool.
-const MOST_NODES: usize = 2048;
-
-/// Nodes that have the same left: of the room that is free, as prices are made for it. Labels make no difference to it.
-#[derive(Clone, Debug)]
-pub(crate) struct Stock<'index> {
-    pub(crate) outline: &'index Outline,
-    pub(crate) nodes: Vec<NodeId>,
-}
-
-/// What nodes have left, as far as they have anything; in the order in which the first of those that look the same
-/// registered. As of the last time that the index took over changes.
-pub(crate) fn stocks(index: &Index) -> Vec<Stock<'_>> {
-    let mut stocks: Vec<Stock<'_>> = Vec::new();
-    let mut known: Vec<Option<usize>> = vec![None; index.outlines.shared.len()];
-    for (node, _) in sample(index) {
-        let Some((id, outline)) = index.outlines.of_node(node).filter(|(_, outline)| !outline.groups.is_empty()) else {
-            continue;
-        };
-        let position = *known[id].get_or_insert(stocks.len());
-        if position == stocks.len() {
-            stocks.push(Stock { outline, nodes: Vec::new() });
-        }
-        stocks[position].nodes.push(node);
-    }
-    stocks
-}
-
-/// Every n-th node with usable cards.
-fn sample(index: &Index) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
-    let step = index.nodes().len().div_ceil(MOST_NODES).max(1);
-    index.nodes().filter(|(_, node)| node.cards.iter().any(|card| card.usable)).step_by(step)
 }

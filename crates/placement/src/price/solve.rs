@@ -7,12 +7,13 @@ use tessera_ledger::HostRequest;
 use super::bids::Bids;
 use super::grid::Grid;
 use super::lanes::{HostPrices, Lanes, MOST};
-use super::shelves::Shelves;
+use super::shelves::{self, Shelf};
 use super::table::{Table, Use};
-use super::{LARGEST_CARD, Prices, sample, stocks};
+use super::{LARGEST_CARD, Prices};
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::class::{ClassId, ClassKey};
+use crate::index::outlines::Shared;
 
 /// Steps. More of them place no better.
 const STEPS: i64 = 24;
@@ -20,6 +21,9 @@ const STEPS: i64 = 24;
 /// Where so many different nodes or twice as many take part, a step looks at every second of them, and so on; the next
 /// step looks at the others.
 const SHELVES: usize = 512;
+
+/// Most nodes that are looked at for the scale of worth; of larger pools every n-th one.
+const MOST_NODES: usize = 2048;
 
 /// Size of the first step, with [`POINT`] bits behind the point: 0.3.
 const FIRST_STEP: i64 = 1229;
@@ -66,13 +70,14 @@ pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Deman
     demands.truncate(MOST_ITEMS);
     let scale = Scale::of(index);
     let (tables, of_class) = tables(index, &demands);
-    let stocks = stocks(index);
-    let turns = (stocks.len() / SHELVES).max(1);
-    let shelves = |turn| Shelves::new(stocks.iter().skip(turn).step_by(turns), &tables, &of_class, &scale.host);
+    let looks = index.outlines.with_room();
+    let turns = (looks.len() / SHELVES).max(1);
+    let shelf = |shared: &&Shared| Shelf::of(shared, &tables, &of_class, &scale.host);
+    let shelves = |turn| looks.iter().skip(turn).step_by(turns).map(shelf).collect();
     let mut solver = Solver {
         items: items(&demands, &scale),
         bids: Bids { worth: Vec::new(), weight: weights(&demands) },
-        shelves: (0..turns).map(shelves).collect(),
+        shelves: (0..turns).take(STEPS as usize).map(shelves).collect(),
         tables,
         host: scale.host,
     };
@@ -95,7 +100,8 @@ impl Scale {
     fn of(index: &Index) -> Self {
         let largest = index.classes.in_order().map(|(key, _)| u64::from(key.blocks)).max().unwrap_or(1).max(1);
         let (mut blocks, mut cards, mut cpu, mut memory) = (0u64, 0u64, 0u64, 0u64);
-        for (_, node) in sample(index) {
+        let step = index.nodes().len().div_ceil(MOST_NODES).max(1);
+        for (_, node) in index.nodes().filter(|(_, node)| node.cards.iter().any(|card| card.usable)).step_by(step) {
             let usable = node.cards.iter().filter(|card| card.usable);
             blocks += usable.clone().map(|card| u64::from(card.blocks)).sum::<u64>();
             cards += usable.count() as u64;
@@ -194,7 +200,7 @@ struct Solver {
     bids: Bids,
     tables: Vec<Table>,
     /// What nodes have left, in parts; a step looks at one of them, and they take turns.
-    shelves: Vec<Shelves>,
+    shelves: Vec<Vec<Shelf>>,
     host: HostPrices,
 }
 
@@ -204,7 +210,7 @@ impl Solver {
         let mut sums = vec![0i64; self.items.len()];
         for (step, turn) in (0..STEPS).zip((0..self.shelves.len()).cycle()) {
             self.fill();
-            let (worth, supply) = self.shelves[turn].fill(&self.tables, &self.host, &self.bids);
+            let (worth, supply) = shelves::fill(&self.shelves[turn], &self.tables, &self.host, &self.bids);
             self.adjust(worth, &supply, FIRST_STEP * HALVED_AFTER / (HALVED_AFTER + step));
             self.normalise(spent);
             if step >= STEPS / 2 {

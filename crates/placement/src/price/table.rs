@@ -106,8 +106,9 @@ impl Table {
         self.empty.len() - 1
     }
 
-    /// Adds to `supply` what empty cards are filled with whole, and to `rooms` those that are filled in parts.
-    pub(crate) fn empty_into(&self, cards: &mut [[i64; LANES]], rooms: &mut Rooms, bids: &Bids, supply: &mut [i64]) {
+    /// Adds to `supply` what all cards are filled with: first the empty ones, of which some are filled in parts.
+    pub(crate) fn empty_into(&self, rooms: &mut Rooms, bids: &Bids, supply: &mut [i64]) {
+        let mut cards = std::mem::take(&mut rooms.empty);
         let (compute, memory) = (self.compute_grid.steps(), self.memory_grid.steps());
         let part = self.part(compute, memory);
         let mut got = vec![[0; LANES]; self.wholes.len()];
@@ -133,8 +134,11 @@ impl Table {
                 }
             }
         }
-        cards[0] = [0; LANES];
         self.wholes.iter().zip(&got).for_each(|(whole, got)| whole.divide(got, bids, supply));
+        self.by_compute.empty_into(&mut rooms.compute, bids, supply);
+        if let Some(by_memory) = &self.by_memory {
+            by_memory.empty_into(&mut rooms.memory, bids, supply);
+        }
     }
 
     /// The position of the requests for whole cards that make most of so many empty ones in a lane, and what they are
@@ -163,12 +167,16 @@ pub(crate) struct Rooms {
     pub(crate) compute: Vec<[i64; LANES]>,
     /// Cards whose memory is scarcer.
     pub(crate) memory: Vec<[i64; LANES]>,
+    /// So many empty cards of one node.
+    pub(crate) empty: Vec<[i64; LANES]>,
 }
 
 impl Rooms {
     pub(crate) fn new(table: &Table) -> Self {
         let memory = if table.by_memory.is_some() { table.memory_grid.steps() } else { 0 };
-        Self { compute: vec![[0; LANES]; table.compute_grid.steps() + 1], memory: vec![[0; LANES]; memory + 1] }
+        let [compute, memory, empty] =
+            [table.compute_grid.steps(), memory, table.most_empty()].map(|most| vec![[0; LANES]; most + 1]);
+        Self { compute, memory, empty }
     }
 }
 
@@ -186,10 +194,8 @@ mod tests {
         let bids = Bids { worth: vec![[1_000; LANES], [worth_of_both; LANES]], weight: vec![1; 2] };
         table.fill(&bids);
         let (mut rooms, mut supply) = (Rooms::new(&table), vec![0; 2]);
-        let mut empty = [[0; LANES]; 3];
-        empty[2][0] = 81;
-        table.empty_into(&mut empty, &mut rooms, &bids, &mut supply);
-        table.by_compute.empty_into(&mut rooms.compute, &bids, &mut supply);
+        rooms.empty[2][0] = 81;
+        table.empty_into(&mut rooms, &bids, &mut supply);
         rounded(supply)
     }
 

@@ -34,7 +34,7 @@ use crate::fit::affinity::{considered, demands_by_region};
 use crate::fit::seats;
 use crate::index::Index;
 use crate::index::schedule::{NEVER, Schedule};
-use outlook::{Opening, Outlook};
+use outlook::Outlook;
 use remembered::{Nodes, Ranking};
 
 pub(crate) use remembered::Remembered;
@@ -153,8 +153,7 @@ pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State
 pub(crate) fn could_hold(index: &Index, state: &State, demand: &Demand) -> bool {
     demands_by_region(index, demand).iter().any(|demand| {
         let sought = Sought { index, state, demand };
-        let sites =
-            considered(index, demand).into_iter().filter_map(|id| Some(Outlook::idle(sought, id)?.whole_site()));
+        let sites = considered(index, demand).into_iter().filter_map(|id| Outlook::idle(sought, id)?.whole_site());
         seats::divide_gang(index, demand, sites).is_ok()
     })
 }
@@ -176,75 +175,35 @@ impl<'a> Sought<'a> {
 fn anywhere(sought: Sought<'_>) -> Option<Choice> {
     let choices = demands_by_region(sought.index, sought.demand).into_iter().filter_map(|demand| {
         let sought = Sought { demand: &demand, ..sought };
-        among(sought, &mut Nodes::of(sought, &considered(sought.index, &demand)))
+        among(sought, &Nodes::of(sought, &considered(sought.index, &demand)))
     });
     choices.min_by_key(|choice| choice.wait)
 }
 
-fn among(sought: Sought<'_>, nodes: &mut Nodes) -> Option<Choice> {
-    let alone = on_nodes(sought, &mut nodes.seats);
+fn among(sought: Sought<'_>, nodes: &Nodes) -> Option<Choice> {
+    let alone = on_nodes(sought, &nodes.seats);
     let spread = (sought.demand.span == Span::Pool).then(|| spread::over_nodes(sought, &nodes.parts)).flatten();
     alone.into_iter().chain(spread).min_by_key(|choice| choice.wait)
 }
 
-/// Virtual cards taken on a node.
-#[derive(Debug)]
-struct Taken<'a> {
-    outlook: Outlook<'a>,
-    virtual_cards: u32,
-    /// How many on each card, where each needs one.
-    cards: BTreeMap<usize, u32>,
-    /// Where the next one would be.
-    next: Opening,
-}
-
-impl<'a> Taken<'a> {
-    fn none(outlook: Outlook<'a>) -> Option<Self> {
-        let cards = BTreeMap::new();
-        let next = outlook.next_opening(&cards, 0)?;
-        Some(Self { outlook, virtual_cards: 0, cards, next })
-    }
-
-    /// Takes the next one; answers how long the one after it takes.
-    fn take(&mut self) -> Option<Wait> {
-        self.virtual_cards += 1;
-        if let Some(card) = self.next.card {
-            *self.cards.entry(card).or_default() += 1;
-        }
-        self.next = self.outlook.next_opening(&self.cards, self.virtual_cards)?;
-        Some(self.next.wait)
-    }
-}
-
-/// The soonest room for each virtual card, each on one card or one node. A node is looked at closely only when its turn
-/// may come, by no more than how long its first seat takes; how long it takes indeed is remembered.
-fn on_nodes(sought: Sought<'_>, bounds: &mut Ranking<()>) -> Option<Choice> {
-    let demand = sought.demand;
-    let mut taken: BTreeMap<NodeId, Taken<'_>> = BTreeMap::new();
+/// The soonest room for each virtual card, each on one card or one node.
+fn on_nodes(sought: Sought<'_>, soonest: &Ranking<()>) -> Option<Choice> {
+    let mut taken: BTreeMap<NodeId, (Outlook<'_>, u32)> = BTreeMap::new();
     // Nodes that were looked at, by how long their next seats take.
     let mut open: BTreeSet<(Wait, NodeId)> = BTreeSet::new();
-    let (mut wait, mut found) = (NONE, Vec::new());
-    let mut others = bounds.order().peekable();
-    let mut take_next = || {
-        while let Some((_, id)) = others.next_if(|other| open.first().is_none_or(|first| *other < first)) {
-            let node = sought.outlook(*id).and_then(Taken::none);
-            found.push((*id, node.as_ref().map(|node| (node.next.wait, ()))));
-            open.extend(node.as_ref().map(|node| (node.next.wait, *id)));
-            taken.extend(node.map(|node| (*id, node)));
-        }
-        let (next, id) = open.pop_first()?;
-        wait = wait.max(next);
-        open.extend(taken.get_mut(&id)?.take().map(|wait| (wait, id)));
-        Some(())
-    };
-    let fits = (0..demand.gang).all(|_| take_next().is_some());
-    drop(others);
-    for (id, wait) in found {
-        bounds.set(id, wait);
+    let mut others = soonest.order().peekable();
+    let mut choice = Choice { wait: NONE, kept: Kept::default() };
+    for _ in 0..sought.demand.gang {
+        open.extend(others.next_if(|other| open.first().is_none_or(|first| *other < first)));
+        let (wait, id) = open.pop_first()?;
+        let (outlook, seats) = taken.remove(&id).or_else(|| Some((sought.outlook(id)?, 0)))?;
+        open.extend(outlook.seats(seats + 2).map(|(wait, _)| (wait, id)));
+        choice.wait = choice.wait.max(wait);
+        taken.insert(id, (outlook, seats + 1));
     }
-    let mut kept = Kept::default();
-    for Taken { outlook, virtual_cards, cards, .. } in taken.values().filter(|taken| taken.virtual_cards > 0) {
-        outlook.keep(&mut kept, *virtual_cards, (demand.span == Span::Card).then_some(cards));
+    for (outlook, count) in taken.values() {
+        let (_, seats) = outlook.seats(*count)?;
+        outlook.keep(&mut choice.kept, *count, (sought.demand.span == Span::Card).then_some(&seats));
     }
-    fits.then_some(Choice { wait, kept })
+    Some(choice)
 }

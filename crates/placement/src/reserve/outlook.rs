@@ -1,18 +1,18 @@
 //! What the cards of one node could hold for a request, and how soon.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use tessera_ledger::{HostRequest, LogTime, NodeId, Span};
+use tessera_ledger::{CardId, HostRequest, NodeId, Span};
 
 use super::{Kept, NONE, Sought, Wait, millionths, until_host};
 use crate::demand::{Demand, Offer};
-use crate::fit::seats::{Site, Sums};
+use crate::fit::seats::{Seat, Site};
 use crate::fit::share::Candidate;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
-use crate::index::schedule::{Held, NEVER, Schedule, end_of};
+use crate::index::schedule::{Held, NEVER, Release, Schedule, end_of};
 use crate::index::surroundings::carries;
 
 /// One node, as far as a request can use it.
@@ -30,54 +30,15 @@ pub(super) struct Outlook<'a> {
     host: Option<HostRequest>,
     /// Until jobs are over that are to be avoided.
     company: Wait,
+    /// What is held of the cards as time goes by.
+    steps: Vec<Step>,
 }
 
-/// Room for one more virtual card on a node.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Opening {
-    pub(super) wait: Wait,
-    /// Where, if it must be on one card.
-    pub(super) card: Option<usize>,
-}
-
-/// What is held on a node as time goes by.
-struct Future<'a> {
-    schedule: &'a Schedule,
+/// What is still held of each card of a node after some time.
+#[derive(Debug)]
+struct Step {
+    wait: Wait,
     held: Vec<Held>,
-    next: usize,
-    at: LogTime,
-}
-
-impl<'a> Future<'a> {
-    fn new(schedule: &'a Schedule, cards: usize) -> Self {
-        let mut held = vec![Held::default(); cards];
-        for release in &schedule.releases {
-            let card = &mut held[release.card];
-            card.blocks += u64::from(release.blocks);
-            card.memory = card.memory.saturating_add(release.memory);
-            card.slices += 1;
-        }
-        Self { schedule, held, next: 0, at: NONE.at }
-    }
-
-    /// Goes on to the next time that something comes back; answers of which card.
-    fn advance(&mut self) -> Option<usize> {
-        let release = self.schedule.releases.get(self.next).filter(|release| release.at != NEVER)?;
-        self.next += 1;
-        self.at = release.at;
-        let card = &mut self.held[release.card];
-        card.blocks -= u64::from(release.blocks);
-        card.memory = card.memory.saturating_sub(release.memory);
-        card.slices -= 1;
-        Some(release.card)
-    }
-
-    /// Goes on to the end of everything that ends by then.
-    fn advance_to(&mut self, at: LogTime) {
-        while self.schedule.releases.get(self.next).is_some_and(|release| release.at <= at) && self.advance().is_some()
-        {
-        }
-    }
 }
 
 impl<'a> Outlook<'a> {
@@ -115,7 +76,8 @@ impl<'a> Outlook<'a> {
             there.chain(planned.map(|planned| planned.hold.end)).max()
         });
         let company = ends.flatten().map_or(NONE, Wait::until);
-        Some(Self { index, demand, id, node, schedule, cards, host, company })
+        let steps = steps(node, &schedule, &cards);
+        Some(Self { index, demand, id, node, schedule, cards, host, company, steps })
     }
 
     /// How long until the host has room for so many workers, and nobody to be avoided is there.
@@ -137,74 +99,16 @@ impl<'a> Outlook<'a> {
         self.node.cards[place].recoverable == self.node.cards[place].blocks && self.schedule.lost[place].slices == 0
     }
 
-    /// The soonest room for one more virtual card beside so many on each card.
-    pub(super) fn next_opening(&self, taken: &BTreeMap<usize, u32>, virtual_cards: u32) -> Option<Opening> {
-        let around = self.surroundings(virtual_cards + 1)?;
-        let opening = match self.demand.span {
-            Span::Card => self.on_one_card(taken)?,
-            Span::Node | Span::Pool => Opening { wait: self.on_node(virtual_cards + 1)?, card: None },
+    /// How long until the node holds so many virtual cards, and what they take then.
+    pub(super) fn seats(&self, virtual_cards: u32) -> Option<(Wait, Vec<Seat>)> {
+        let around = self.surroundings(virtual_cards)?;
+        let fill = |step: &Step| {
+            let mut site = Site { cards: self.left(&step.held).collect(), workers: virtual_cards };
+            site.fill(self.index, self.demand, virtual_cards)
         };
-        Some(Opening { wait: opening.wait.max(around), ..opening })
-    }
-
-    /// No more than how long the first opening of a virtual card takes; cheap.
-    pub(super) fn first_bound(&self) -> Option<Wait> {
-        let on_cards = match self.demand.span {
-            Span::Card => self.bound_on_one_card(),
-            Span::Node | Span::Pool => self.bound(1)?,
-        };
-        Some(on_cards.max(self.surroundings(1)?))
-    }
-
-    /// No more than how long it takes until one card has room for one virtual card.
-    fn bound_on_one_card(&self) -> Wait {
-        let memory = self.demand.memory;
-        let short = |(place, offer): &(usize, Offer)| {
-            let card = &self.node.cards[*place];
-            millionths(offer.need.saturating_sub(card.free.total()).into(), offer.need.into())
-                .saturating_add(millionths(memory.saturating_sub(card.memory_free), memory))
-        };
-        let endless = self.cards.iter().map(short).min().unwrap_or(0);
-        // Whatever ends at a known time could be what is missing.
-        match self.schedule.first().filter(|_| endless > 0) {
-            Some(at) => Wait { endless: 0, at },
-            None => Wait { endless, at: NONE.at },
-        }
-    }
-
-    fn on_one_card(&self, taken: &BTreeMap<usize, u32>) -> Option<Opening> {
-        let mut future = self.future();
-        let needed = |place: usize, offer: &Offer| {
-            let count = taken.get(&place).copied().unwrap_or(0).saturating_add(1);
-            let memory = if self.demand.whole_cards { self.node.cards[place].memory } else { self.demand.memory };
-            Held {
-                blocks: u64::from(offer.need).saturating_mul(count.into()),
-                memory: memory.saturating_mul(count.into()),
-                slices: count,
-            }
-        };
-        let possible = self.cards.iter().filter_map(|(place, offer)| {
-            let (needed, whole) = (needed(*place, offer), self.whole(*place));
-            (fits(Held::default(), needed, whole) && (!self.demand.whole_cards || self.can_be_empty(*place)))
-                .then_some((*place, needed, whole))
-        });
-        let possible: Vec<(usize, Held, Held)> = possible.collect();
-        let opening = |wait, place| Some(Opening { wait, card: Some(place) });
-        if let Some((place, ..)) =
-            possible.iter().find(|(place, needed, whole)| fits(future.held[*place], *needed, *whole))
-        {
-            return opening(NONE, *place);
-        }
-        while let Some(place) = future.advance() {
-            let known = possible.iter().find(|(card, ..)| *card == place);
-            if known.is_some_and(|(_, needed, whole)| fits(future.held[place], *needed, *whole)) {
-                return opening(Wait { endless: 0, at: future.at }, place);
-            }
-        }
-        let missing =
-            |(place, needed, whole): &(usize, Held, Held)| (missing(future.held[*place], *needed, *whole), *place);
-        let (endless, place) = possible.iter().map(missing).min()?;
-        opening(Wait { endless, at: future.at }, place)
+        let first = self.steps.partition_point(|step| fill(step).len() < virtual_cards as usize);
+        let step = self.steps.get(first)?;
+        Some((step.wait.max(around), fill(step)))
     }
 
     /// What a card has left beside what is held of it, if the request can use that.
@@ -223,93 +127,25 @@ impl<'a> Outlook<'a> {
         })
     }
 
-    /// How long until the node holds so many virtual cards.
-    fn on_node(&self, virtual_cards: u32) -> Option<Wait> {
-        let bound = self.bound(virtual_cards)?;
-        let enough = |held: &[Held]| {
-            let mut site = Site { cards: self.left(held).collect(), workers: virtual_cards };
-            site.fill(self.index, self.demand, virtual_cards).len() == virtual_cards as usize
-        };
-        let times: BTreeSet<LogTime> = self.times().filter(|at| *at > bound.at).collect();
-        let times: Vec<LogTime> = std::iter::once(bound.at).chain(times).collect();
-        let held_at = |at: LogTime| {
-            let mut future = self.future();
-            future.advance_to(at);
-            future.held
-        };
-        let last = times.last().copied().unwrap_or(NONE.at);
-        if !enough(&held_at(last)) {
-            return enough(&self.nothing_held()).then(|| Wait { endless: self.endless(&held_at(last)), at: last });
-        }
-        let first = times.partition_point(|time| !enough(&held_at(*time)));
-        Some(Wait { endless: 0, at: times[first] })
-    }
-
-    /// When something comes back of the cards that it can use.
-    fn times(&self) -> impl Iterator<Item = LogTime> {
-        let usable = |card: usize| self.cards.iter().any(|(place, _)| *place == card);
-        let ending = self.schedule.releases.iter().filter(|release| release.at != NEVER);
-        ending.filter(move |release| usable(release.card)).map(|release| release.at)
-    }
-
-    /// How much of the cards that it can use is held, in millionths; not zero.
-    fn endless(&self, held: &[Held]) -> u64 {
-        let blocks: u64 = self.cards.iter().map(|(place, _)| held[*place].blocks).sum();
-        let all: u64 = self.cards.iter().map(|(place, _)| u64::from(self.node.cards[*place].blocks)).sum();
-        millionths(blocks, all).max(1)
-    }
-
-    /// No more than how long it takes until the node holds so many virtual cards, by sums; `None` when it is too small
-    /// for them.
-    fn bound(&self, virtual_cards: u32) -> Option<Wait> {
-        let all = Sums::of(self.demand, self.left(&self.nothing_held()));
-        if all.virtual_cards(self.demand) < virtual_cards {
-            return None;
-        }
-        let mut future = self.future();
-        let mut sums = Sums::of(self.demand, self.left(&future.held));
-        while sums.virtual_cards(self.demand) < virtual_cards {
-            let next = self.schedule.releases.get(future.next).map(|release| release.card);
-            let before = next.map(|place| future.held[place]);
-            let Some((place, before)) = future.advance().zip(before) else {
-                return Some(Wait { endless: self.endless(&future.held), at: future.at });
-            };
-            let Some((_, offer)) = self.cards.iter().find(|(card, _)| *card == place) else { continue };
-            sums.minus(&Sums::of(self.demand, self.candidate(place, *offer, before)));
-            sums.plus(&Sums::of(self.demand, self.candidate(place, *offer, future.held[place])));
-        }
-        Some(Wait { endless: 0, at: future.at })
-    }
-
     /// What the node gives to virtual cards that spread over nodes: how long until all is free that can be, without
     /// what jobs without a time limit hold, or with it.
     pub(super) fn part(&self, with_endless: bool) -> Option<Part> {
-        let mut future = self.future();
-        let at = self.times().max().unwrap_or(NONE.at);
-        future.advance_to(at);
-        let endless = self.cards.iter().any(|(place, _)| future.held[*place] != Held::default());
-        let own = Wait { endless: if endless && with_endless { self.endless(&future.held) } else { 0 }, at };
-        let wait = own.max(self.surroundings(1)?);
-        // Beside jobs without a time limit, or as if nothing else ran there.
-        let (held, on_host) = match with_endless {
-            true => (self.nothing_held(), HostRequest::ZERO),
-            false => {
-                let endless = self.schedule.host.iter().filter(|(at, _)| *at == NEVER);
-                (future.held, endless.fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request)))
-            }
-        };
-        (with_endless || wait.endless == 0).then(|| Part { wait, site: self.site(&held, on_host) })
+        let step = self.steps.iter().rfind(|step| with_endless || step.wait.endless == 0)?;
+        let wait = step.wait.max(self.surroundings(1)?);
+        let endless = self.schedule.host.iter().filter(|(at, _)| *at == NEVER && !with_endless);
+        let on_host = endless.fold(HostRequest::ZERO, |sum, (_, request)| sum.plus(*request));
+        (with_endless || wait.endless == 0).then(|| Part { wait, site: self.site(step, on_host) })
     }
 
     /// The node with nothing held on it.
-    pub(super) fn whole_site(&self) -> Site {
-        self.site(&self.nothing_held(), HostRequest::ZERO)
+    pub(super) fn whole_site(&self) -> Option<Site> {
+        Some(self.site(self.steps.last()?, HostRequest::ZERO))
     }
 
     /// The node beside what is held of its cards and of its host.
-    fn site(&self, held: &[Held], on_host: HostRequest) -> Site {
+    fn site(&self, step: &Step, on_host: HostRequest) -> Site {
         let workers = self.host.map_or(u32::MAX, |host| self.demand.workers_in(host.minus(on_host)));
-        Site { cards: self.left(held).collect(), workers }
+        Site { cards: self.left(&step.held).collect(), workers }
     }
 
     /// What its cards have left beside what is held.
@@ -317,24 +153,19 @@ impl<'a> Outlook<'a> {
         self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place]))
     }
 
-    fn nothing_held(&self) -> Vec<Held> {
-        vec![Held::default(); self.node.cards.len()]
-    }
-
-    fn future(&self) -> Future<'_> {
-        Future::new(&self.schedule, self.node.cards.len())
-    }
-
-    /// The cards to keep there for so many workers: those that are given, else all that the request can use. Where jobs
-    /// are to be avoided, all that are not kept for others, so that nobody comes by way of them; and what of the host.
-    pub(super) fn keep(&self, kept: &mut Kept, workers: u32, given: Option<&BTreeMap<usize, u32>>) {
-        let card = |place: &usize| self.node.cards[*place].id;
-        match given {
+    /// The cards to keep there for so many workers: those of their seats where each needs one, else all that the request
+    /// can use. Where jobs are to be avoided, all that are not kept for others, so that nobody comes by way of them; and
+    /// what of the host.
+    pub(super) fn keep(&self, kept: &mut Kept, workers: u32, seats: Option<&[Seat]>) {
+        match seats {
             _ if !self.demand.affinity.avoid.is_empty() => {
                 kept.cards.extend(self.node.cards.iter().filter(|card| !card.hidden).map(|card| card.id));
             }
-            Some(given) => kept.cards.extend(given.keys().map(card)),
-            None => kept.cards.extend(self.cards.iter().map(|(place, _)| card(place))),
+            Some(seats) => {
+                let cards: BTreeSet<CardId> = seats.iter().flatten().map(|share| share.card).collect();
+                kept.cards.extend(cards);
+            }
+            None => kept.cards.extend(self.cards.iter().map(|(place, _)| self.node.cards[*place].id)),
         }
         let host = self.demand.host.times(workers);
         if self.node.host.is_some() && !host.is_zero() {
@@ -350,17 +181,39 @@ pub(super) struct Part {
     pub(super) site: Site,
 }
 
-fn fits(held: Held, needed: Held, whole: Held) -> bool {
-    held.blocks.saturating_add(needed.blocks) <= whole.blocks
-        && held.memory.saturating_add(needed.memory) <= whole.memory
-        && held.slices.saturating_add(needed.slices) <= whole.slices
-}
-
-fn missing(held: Held, needed: Held, whole: Held) -> u64 {
-    let short =
-        |held: u64, needed: u64, whole: u64| millionths(held.saturating_add(needed).saturating_sub(whole), needed);
-    let slices = short(held.slices.into(), needed.slices.into(), whole.slices.into());
-    short(held.blocks, needed.blocks, whole.blocks)
-        .saturating_add(short(held.memory, needed.memory, whole.memory))
-        .saturating_add(slices)
+/// What is held of the cards of a node as time goes by: first what comes back by time limits; then, card by card, what
+/// jobs without one hold, those first of which they hold least. At the end nothing is held of what is used.
+fn steps(node: &NodeEntry, schedule: &Schedule, cards: &[(usize, Offer)]) -> Vec<Step> {
+    let mut held = vec![Held::default(); node.cards.len()];
+    for release in &schedule.releases {
+        let card = &mut held[release.card];
+        card.blocks += u64::from(release.blocks);
+        card.memory = card.memory.saturating_add(release.memory);
+        card.slices += 1;
+    }
+    let (mut wait, mut steps) = (NONE, Vec::new());
+    let is_used = |release: &&Release| cards.iter().any(|(place, _)| *place == release.card);
+    for release in schedule.releases.iter().filter(|release| release.at != NEVER).filter(is_used) {
+        if release.at > wait.at {
+            steps.push(Step { wait, held: held.clone() });
+            wait.at = release.at;
+        }
+        let card = &mut held[release.card];
+        card.blocks -= u64::from(release.blocks);
+        card.memory = card.memory.saturating_sub(release.memory);
+        card.slices -= 1;
+    }
+    let endless = |place: usize| {
+        let (card, held) = (&node.cards[place], held[place]);
+        let part = millionths(held.blocks, card.blocks.into()).max(millionths(held.memory, card.memory));
+        (held != Held::default()).then_some((part.max(1), place))
+    };
+    let mut by_part: Vec<(u64, usize)> = cards.iter().filter_map(|(place, _)| endless(*place)).collect();
+    by_part.sort_unstable();
+    steps.push(Step { wait, held: held.clone() });
+    for (part, place) in by_part {
+        (wait.endless, held[place]) = (wait.endless.saturating_add(part), Held::default());
+        steps.push(Step { wait, held: held.clone() });
+    }
+    steps
 }

@@ -81,7 +81,7 @@ const MOST_REQUESTS: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
-    /// No more than how long it takes until there is room for a virtual card on one card or one node.
+    /// How long it takes until there is room for a virtual card on one card or one node.
     pub(super) seats: Ranking<()>,
     /// Room for those that spread over nodes, if they may: beside jobs without a time limit, and with what those hold.
     pub(super) parts: [Parts; 2],
@@ -98,8 +98,8 @@ impl Nodes {
     /// Looks at a node that has changed.
     fn look_at(&mut self, sought: Sought<'_>, id: NodeId) {
         let outlook = sought.outlook(id);
-        let bound = outlook.as_ref().and_then(|outlook| outlook.first_bound());
-        self.seats.set(id, bound.map(|bound| (bound, ())));
+        let first = outlook.as_ref().and_then(|outlook| outlook.seats(1));
+        self.seats.set(id, first.map(|(wait, _)| (wait, ())));
         if sought.demand.span == Span::Pool {
             for (with_endless, parts) in [false, true].into_iter().zip(&mut self.parts) {
                 let part = outlook.as_ref().and_then(|outlook| outlook.part(with_endless));
@@ -127,7 +127,7 @@ pub(crate) struct Remembered {
 
 impl Remembered {
     /// What is known of all nodes for a request, current.
-    pub(super) fn current(&mut self, index: &mut Index, state: &State, demand: &Demand) -> &mut Nodes {
+    pub(super) fn current(&mut self, index: &mut Index, state: &State, demand: &Demand) -> &Nodes {
         for id in index.changed_since(self.seen.get_or_insert(NOTHING)) {
             index.read_schedule(state, id);
         }
@@ -141,6 +141,6 @@ impl Remembered {
         index.looked_at += changed.len() as u64;
         changed.iter().for_each(|id| known.nodes.look_at(Sought { index, state, demand }, *id));
         self.known.push(known);
-        &mut self.known.last_mut().expect("it was just put there").nodes
+        &self.known.last().expect("it was just put there").nodes
     }
 }

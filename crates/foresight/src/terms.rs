@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{JobSpec, NodeId, Packing, PlannedWorker, State};
-
-use crate::fit::affinity::{cached, preferred};
+use tessera_placement::{cached, preferred};
 
 /// One reason for or against a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
