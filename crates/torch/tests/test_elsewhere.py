@@ -151,9 +151,11 @@ def test_a_frame_of_which_half_has_come_does_not_keep_a_server_from_saving(folde
         printed = come_to("3 ", running)
         network.narrow = 5000
         assert network.held_back.wait(60)
+        network.wait_until_heard()
         asked.answers["where"] = {"wait": "it stands still"}
         agent.save(" still")
-        network.narrow = None
+        # Had it come to the end of a frame, what was held back would have come now.
+        network.break_off()
         asked.at(server)
         printed += finish(running)
     text, resumed = split(printed)
