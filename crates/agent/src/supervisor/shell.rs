@@ -249,13 +249,13 @@ impl Shell {
 
     /// What is known of the end of the worker's first process, beside how it ended.
     fn because(&self, exit: Exit) -> Option<(Cause, String)> {
-        if self.containment.group().memory_kills() > 0 {
-            return Some((Cause::OutOfMemory, "killed for using more memory than granted".to_owned()));
-        }
-        if !self.has_device {
-            return None;
-        }
-        Word::left(exit, Path::new(WORK_FOLDER)).map(|word| (word.cause, word.why))
+        let left = || Word::left(exit, Path::new(WORK_FOLDER)).filter(|_| self.has_device);
+        self.out_of_memory().or_else(|| left().map(|word| (word.cause, word.why)))
+    }
+
+    fn out_of_memory(&self) -> Option<(Cause, String)> {
+        let killed = self.containment.group().memory_kills() > 0;
+        killed.then(|| (Cause::OutOfMemory, "killed for using more memory than granted".to_owned()))
     }
 
     fn serve(&mut self, number: usize, request: Request) {

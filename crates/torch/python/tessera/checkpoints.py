@@ -28,8 +28,8 @@ class Checkpoints:
         self.folder = pathlib.Path(os.environ["TESSERA_CHECKPOINT_DIR"])
         #: Whether the server is to save and to end.
         self.stopping = False
-        #: Whether its program stands still until it is saved, so that what is missing of a frame does not come.
-        self.still = False
+        #: The number of the save for which its program stands still, so that what is missing of a frame does not come; `None`: it does not.
+        self.still: str | None = None
         self._asked = False
         self.wake = lambda: None
         self._changed = threading.Condition()
@@ -57,8 +57,9 @@ class Checkpoints:
         """Saves when that is asked for. Answers whether the server is to end, with its state saved."""
         with self._changed:
             asked, self._asked = self._asked, False
-            still, self.still = self.still, False
-            stopping = self.stopping
+            stopping, still = self.stopping, None
+            if asked:
+                still, self.still = self.still, None
             if not asked and not stopping:
                 return False
             # The folder is read until the agent says that it is kept, or is gone.
@@ -66,14 +67,15 @@ class Checkpoints:
         began = time.monotonic()
         try:
             snapshot.save(executor, self.folder, NAME, owner)
-        except (OSError, ValueError) as error:  # such as a full disk, or more tensors than a file has room to name
+        # Such as a full disk, more tensors than a file has room to name, or no memory to bring them to.
+        except (OSError, ValueError, RuntimeError, MemoryError) as error:
             # What was saved before stands. A server that was to stop has not saved, and says so by its end.
             print(f"the virtual card was not saved: {error}", file=sys.stderr, flush=True)
             if stopping:
                 sys.exit(1)
-            if still:
+            if still is not None:
                 # Nobody waits for another try with a program that stands still.
-                self._tell("failed " + str(error).replace("\n", " "))
+                self._tell(f"failed {still} {error}".replace("\n", " "))
                 return False
             # The question of the agent stands until it is answered.
             again = threading.Timer(max(_PAUSE, (time.monotonic() - began) / _SHARE), self._ask)
@@ -81,11 +83,8 @@ class Checkpoints:
             again.start()
             return False
         if not stopping:
-            self._say(executor.sequence)
+            self._tell(f"saved {executor.sequence} {still or ''}".rstrip())
         return stopping
-
-    def _say(self, progress: int) -> None:
-        self._tell(f"saved {progress}")
 
     def _tell(self, line: str) -> None:
         with self._changed:
@@ -120,7 +119,7 @@ class Checkpoints:
 
     def _hear(self, words: list[str]) -> None:
         if words[:1] == ["save"]:
-            self.still = words[1:] == ["still"]
+            self.still = (words[2:] or [""])[0] if words[1:2] == ["still"] else None
             return self._ask()
         if words[:1] in (["kept"], ["failed"]):
             with self._changed:

@@ -126,7 +126,7 @@ class Server:
         ending_since = None
         while True:
             time.sleep(_LOOK)
-            if not self._is_ending() and not (self._checkpoints is not None and self._checkpoints.still):
+            if not self._is_ending() and not (self._checkpoints is not None and self._checkpoints.still is not None):
                 ending_since = None
                 continue
             self.wake()

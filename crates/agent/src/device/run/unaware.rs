@@ -106,6 +106,8 @@ struct Seams {
     /// The first server, as it hears when to save.
     server: Option<Speaker>,
     save: Save,
+    /// How often it was asked to.
+    saves: u64,
     /// Where it listens for the program.
     address: Option<String>,
 }
@@ -124,7 +126,7 @@ impl Seams {
         // The supervisor's is this process's standard input.
         let supervisor = Speaker::new(io::stdin().as_fd().try_clone_to_owned()?.into())?;
         supervisor.say(READY)?;
-        Ok(Self { supervisor, program, control, server: None, save: Save::Idle, address: None })
+        Ok(Self { supervisor, program, control, server: None, save: Save::Idle, saves: 0, address: None })
     }
 
     /// Answers one question of the program.
@@ -133,11 +135,13 @@ impl Seams {
         let _ = self.program.accept().and_then(|(stream, _)| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
-            let mut lines = Lines::default();
+            let (mut lines, until) = (Lines::default(), Instant::now() + PATIENCE);
             let question = loop {
                 match lines.next() {
                     Some(line) => break line,
-                    None if !lines.read(&stream) || lines.0.len() > LONGEST => return stream.shutdown(Shutdown::Both),
+                    None if Instant::now() >= until || !lines.read(&stream) || lines.0.len() > LONGEST => {
+                        return stream.shutdown(Shutdown::Both);
+                    }
                     None => {}
                 }
             };
@@ -154,26 +158,33 @@ impl Seams {
         }
         let Some(server) = &mut self.server else { return Ok(()) };
         while let Some(line) = server.lines.next() {
-            let Some(said) = outcome_of(&line).filter(|_| self.save == Save::Asked) else { continue };
+            let Some((number, said)) = outcome_of(&line) else { continue };
             // It may write there again: nothing reads the folder but together with a program that stands still.
             server.say("kept 0 0")?;
-            self.supervisor.say(&said)?;
-            self.save = Save::Idle;
+            // That of a save for which nobody waits any more says nothing of the one that is wanted now.
+            if self.save == Save::Asked && number == self.saves {
+                self.supervisor.say(&said)?;
+                self.save = Save::Idle;
+            }
         }
         if self.save == Save::Wanted && self.address.is_some() {
+            self.saves += 1;
             // Its program stands still: what is missing of a frame does not come.
-            server.say("save still")?;
+            server.say(&format!("save still {}", self.saves))?;
             self.save = Save::Asked;
         }
         Ok(())
     }
 }
 
-/// What is said to the supervisor when the server says this.
-fn outcome_of(said: &str) -> Option<String> {
-    match said.split_once(' ').unwrap_or((said, "")) {
-        (IS_SAVED, _) => Some(IS_SAVED.to_owned()),
-        (FAILED, why) => Some(format!("{FAILED} {why}")),
+/// The number of a save, and what is said to the supervisor of it, when the server says this: `saved PROGRESS NUMBER`, or
+/// `failed NUMBER WHY`.
+fn outcome_of(said: &str) -> Option<(u64, String)> {
+    let (word, rest) = said.split_once(' ')?;
+    let (one, other) = rest.split_once(' ')?;
+    match word {
+        IS_SAVED => Some((other.parse().ok()?, IS_SAVED.to_owned())),
+        FAILED => Some((one.parse().ok()?, format!("{FAILED} {other}"))),
         _ => None,
     }
 }
@@ -289,9 +300,11 @@ mod tests {
 
     #[test]
     fn only_what_became_of_a_save_is_passed_on() {
-        assert_eq!(outcome_of("saved 120").as_deref(), Some("saved"));
-        assert_eq!(outcome_of("failed no space left").as_deref(), Some("failed no space left"));
-        assert_eq!(outcome_of("hello"), None);
+        assert_eq!(outcome_of("saved 120 3"), Some((3, "saved".to_owned())));
+        assert_eq!(outcome_of("failed 3 no space left"), Some((3, "failed no space left".to_owned())));
+        for nothing in ["hello", "saved", "saved 120", "failed no space left"] {
+            assert_eq!(outcome_of(nothing), None);
+        }
     }
 
     #[test]

@@ -84,6 +84,13 @@ impl Imaging {
         again
     }
 
+    /// CRIU begins to dump the tree, and stops it: whatever becomes of that, it goes on or is ended.
+    pub(super) fn is_stopping(&mut self, first: ProcessId) {
+        if let Some(beside) = &mut self.beside {
+            beside.stopped = Some(first);
+        }
+    }
+
     /// The tree was dumped and stands still.
     pub(super) fn stands(&mut self, first: ProcessId, number: Option<u64>, record: Box<ImageRecord>) -> Ended {
         let Some(beside) = &mut self.beside else { return Ended::Noted };
@@ -93,7 +100,7 @@ impl Imaging {
         };
         let patience = patience_for(size_of(&image).unwrap_or_default()).min(CARD_PATIENCE.max(self.grace));
         let until = BootTime::now().after(patience);
-        (beside.tries, beside.stopped) = (0, Some(first));
+        beside.tries = 0;
         beside.waiting = Some(Waiting { first, number, record, until });
         Ended::Stands
     }
@@ -112,7 +119,9 @@ impl Imaging {
     /// What the tree has on its card is saved, or is not.
     pub fn card_saved(&mut self, saved: Result<(), String>, group: &WorkerGroup) -> Option<Ended> {
         let Waiting { first, number, record, .. } = self.beside.as_mut()?.waiting.take()?;
-        let standing = whole_tree(first.pid);
+        // Its number may be that of another by now, when it was killed meanwhile.
+        let stands = ProcessId::of(first.pid) == Some(first);
+        let standing = if stands { whole_tree(first.pid) } else { Vec::new() };
         Some(match (number, saved.and_then(|()| self.whole(record, &standing))) {
             (Some(number), Ok(record)) => self.start_copy(number, record, group),
             (Some(number), Err(why)) => self.snapshot(number, group, Err(why)),

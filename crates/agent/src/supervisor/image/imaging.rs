@@ -170,6 +170,7 @@ impl Imaging {
             Ok((pid, says))
         };
         let (pid, says) = start().map_err(|error| format!("CRIU cannot be started: {error}"))?;
+        self.is_stopping(first);
         let record = Box::new(record);
         let step = Step::Dump { first, paused };
         self.running = Some(Running { pid, says, step, record, ended: Vec::new(), until: None });
@@ -306,7 +307,7 @@ impl Imaging {
             }
             (Step::Dump { first, .. }, Some(why)) if self.tries_again(&why) => match self.begin_dump(first) {
                 Ok(()) => Ended::Noted,
-                Err(why) => Ended::Dumped(Err(why)),
+                Err(why) => self.go_on(&[], record, why),
             },
             (Step::Snapshot { number, first }, Some(why)) if self.tries_again(&why) => {
                 let begun = self.begin_snapshot(number, first, group);
@@ -339,6 +340,7 @@ impl Imaging {
 
     /// What could not be dumped goes on, also on its cards.
     fn go_on(&mut self, paused: &[ProcessId], record: Box<ImageRecord>, why: String) -> Ended {
+        self.let_go_on();
         if paused.is_empty() {
             return Ended::Dumped(Err(why));
         }

@@ -78,6 +78,7 @@ impl Imaging {
             Ok((pid, says))
         };
         let (pid, says) = start().map_err(|error| format!("CRIU cannot be started: {error}"))?;
+        self.is_stopping(first);
         let (step, record) = (Step::Snapshot { number, first }, Box::new(record));
         let until = Some(BootTime::now().after(patience_for(memory_of(&tree.processes))));
         self.running = Some(Running { pid, says, step, record, ended: Vec::new(), until });

@@ -100,10 +100,15 @@ impl Shell {
         if self.companion.as_ref().is_none_or(|companion| companion.process().pid != pid) {
             return false;
         }
-        let (cause, message) = Companion::fault(exit);
+        let (cause, message) = self.out_of_memory().unwrap_or_else(|| Companion::fault(exit));
         self.companion = None;
         self.tell_card_saved(Err(message.clone()));
-        self.happen(Event::CardLost(cause, message));
+        // The program waits for it: nothing of it has begun, and nothing else would end that beginning.
+        let event = match self.ready.take() {
+            Some(_) => Event::StartFailed(NoStart { cause, message }),
+            None => Event::CardLost(cause, message),
+        };
+        self.happen(event);
         true
     }
 }
