@@ -195,8 +195,8 @@ fn check_transparent(check: &mut Check, job: &JobSpec) {
             .to_owned()
     });
     check.that(virtual_card.access != Access::Remote, "checkpoint.mode", || {
-        "cannot be transparent when access is remote: the program is on a host of its own, and goes on by itself wherever \
-         its card is; use cooperative"
+        "cannot be transparent when access is remote: the program is on a host of its own, and goes on by itself \
+         wherever its card is; use cooperative"
             .to_owned()
     });
 }

@@ -75,13 +75,21 @@ fn a_program_with_a_device_may_be_dumped_and_needs_nodes_that_can_both() {
             assert_eq!(job.node_labels.get(label).map(String::as_str), Some(value), "{label}");
         }
     }
-    insta::assert_snapshot!(refused(dumped(v1::Access::Worker, v1::Span::Pool)), @"spec.checkpoint.mode: cannot be transparent for several workers: what they say to each other is in no image; use cooperative");
-    insta::assert_snapshot!(refused(|spec| { dumped(v1::Access::Device, v1::Span::Card)(spec); spec.gang = 2; }), @"spec.checkpoint.mode: cannot be transparent for several workers: what they say to each other is in no image; use cooperative");
+    let several = "spec.checkpoint.mode: cannot be transparent for several workers: what they say to each other is in \
+                   no image; use cooperative";
+    assert_eq!(refused(dumped(v1::Access::Worker, v1::Span::Pool)), several);
+    let gang = |spec: &mut v1::JobSpec| {
+        dumped(v1::Access::Device, v1::Span::Card)(spec);
+        spec.gang = 2;
+    };
+    assert_eq!(refused(gang), several);
     let remote = |spec: &mut v1::JobSpec| {
         dumped(v1::Access::Remote, v1::Span::Card)(spec);
         spec.command.clear();
     };
-    insta::assert_snapshot!(refused(remote), @"spec.checkpoint.mode: cannot be transparent when access is remote: the program is on a host of its own, and goes on by itself wherever its card is; use cooperative");
+    let elsewhere = "spec.checkpoint.mode: cannot be transparent when access is remote: the program is on a host of \
+                     its own, and goes on by itself wherever its card is; use cooperative";
+    assert_eq!(refused(remote), elsewhere);
 }
 
 #[test]

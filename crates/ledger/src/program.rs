@@ -92,9 +92,17 @@ impl Allocation {
         self.workers.iter().zip(asked)
     }
 
-    /// What those of its workers that are not over hold of their hosts, or were promised.
-    pub fn held_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
+    /// Those of its workers that are not over and hold something of their hosts, or were promised it, each with that.
+    pub(crate) fn holders_of_hosts<'a>(
+        &'a self,
+        spec: &JobSpec,
+    ) -> impl Iterator<Item = (&'a Worker, HostRequest)> + use<'a> {
         let holds = |(worker, asked): &(&Worker, HostRequest)| worker.state != WorkerState::Stopped && !asked.is_zero();
-        self.asked_of_hosts(spec).filter(holds).map(|(worker, asked)| (worker.node, asked))
+        self.asked_of_hosts(spec).filter(holds)
+    }
+
+    /// What they hold, or were promised.
+    pub fn held_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
+        self.holders_of_hosts(spec).map(|(worker, asked)| (worker.node, asked))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::*;
-use tessera_placement::{Limits, Pool, WaitCode};
+use tessera_placement::{Pool, WaitCode};
 use world::{World, cards, explain, job};
 
 const LABELS: [(&str, &str); 2] = [DEVICE_LABEL, (DEVICE_VERSION_LABEL, "2.9.1")];
@@ -111,25 +111,19 @@ fn a_host_that_comes_or_is_given_back_lets_a_program_start() {
     node(&mut world, "large", &[], 2_000);
     let first = world.submit(device(1, 2_000));
     let mut pool = Pool::new(&world.state);
-    let mut decide = |world: &mut World| {
-        let touched = world.state.take_touched();
-        pool.refresh(&world.state, &touched);
-        let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
-        world.commit(&decision);
-    };
-    decide(&mut world);
+    world.decide(&mut pool);
     world.start(first);
     let [second, third] = [0, 1].map(|_| world.submit(device(1, 2_000)));
-    decide(&mut world);
+    world.decide(&mut pool);
     assert_eq!(places(&world, second), []);
     let told = explain(&world, second);
     assert_eq!(told.code, WaitCode::HostShort);
     assert!(told.sentence.contains("the program of each virtual card needs 2000 milli-CPUs"), "{}", told.sentence);
     world.finish(first);
-    decide(&mut world);
+    world.decide(&mut pool);
     assert_eq!(places(&world, second), [(1, 0), (0, 1)]);
     node(&mut world, "late", &[], 2_000);
-    decide(&mut world);
+    world.decide(&mut pool);
     assert_eq!(places(&world, third), [(2, 0), (0, 1)]);
 }
 
@@ -173,27 +167,21 @@ fn room_on_a_host_is_kept_once_a_lost_program_is_known_to_have_stopped() {
     node(&mut world, "a", &[10], 1_000);
     node(&mut world, "host", &[], 4_000);
     let mut pool = Pool::new(&world.state);
-    let mut decide = |world: &mut World| {
-        let touched = world.state.take_touched();
-        pool.refresh(&world.state, &touched);
-        let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
-        world.commit(&decision);
-    };
     let [lost, running] = [0, 1].map(|_| world.submit(device(1, 2_000)));
-    decide(&mut world);
+    world.decide(&mut pool);
     [lost, running].iter().for_each(|job| world.start(*job));
     let held = world.state.job(lost).and_then(|job| job.allocation).expect("it is placed");
     world.report(held, Rank(0), Observation::Unconfirmed { message: "it cannot be ended".to_owned() });
     let large = world.submit(device(1, 4_000));
     world.pass(Duration::from_secs(60));
-    decide(&mut world);
+    world.decide(&mut pool);
     assert_eq!(places(&world, large), [], "no host could have it while that one is lost");
-    decide(&mut world);
+    world.decide(&mut pool);
     world.finish(lost);
     world.submit(device(1, 2_000));
-    decide(&mut world);
+    world.decide(&mut pool);
     world.finish(running);
-    decide(&mut world);
+    world.decide(&mut pool);
     assert_eq!(places(&world, large)[0], (1, 0), "what comes back is kept for the one that needs all of it");
 }
 

@@ -13,10 +13,22 @@ sys.path.insert(0, str(ROOT / "deploy" / "demo"))
 from demo import Pool, free_port, job_file, wait
 
 
+def card(tflops=8, memory=16, model=None, kind="gpu", vendor="acme"):
+    """A simulated card, for which a thread of this machine computes."""
+    return (
+        f'[[node.card]]\nkind = "{kind}"\nvendor = "{vendor}"\nmodel = "{model or f"G{tflops}"}"\n'
+        f"memory_gib = {memory}\ntflops = {{ fp16 = {tflops} }}\n"
+    )
+
+
+def with_cards(name, *cards):
+    """A node."""
+    return f'[[node]]\nname = "{name}"\n' + "".join(cards)
+
+
 def inventory(nodes):
-    """Nodes with one simulated card each, for which a thread of this machine computes."""
-    card = '[[node.card]]\nkind = "gpu"\nvendor = "acme"\nmodel = "G8"\nmemory_gib = 16\ntflops = { fp16 = 8 }\n'
-    return "".join(f'[[node]]\nname = "node-{number}"\n{card}' for number in range(nodes))
+    """Nodes with one card each."""
+    return "".join(with_cards(f"node-{number}", card()) for number in range(nodes))
 
 
 INVENTORY = inventory(2)

@@ -5,11 +5,10 @@ import signal
 import sys
 
 import pytest
-from pools import served, wait
+from pools import card, served, wait, with_cards
 from test_here import STEPS, TESTS, Here, drain, loss, servers_of
 
-CARD = '[[node.card]]\nkind = "gpu"\nvendor = "acme"\nmodel = "G8"\nmemory_gib = 16\ntflops = { fp16 = 8 }\n'
-INVENTORY = "".join(f'[[node]]\nname = "node-{number}"\n{CARD * 2}' for number in range(2))
+INVENTORY = "".join(with_cards(f"node-{number}", card(), card()) for number in range(2))
 #: More than a card has.
 TFLOPS = 12
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pools import HELPER, served, wait
+from pools import HELPER, card, served, wait, with_cards
 
 TESTS = pathlib.Path(__file__).parent
 
@@ -129,21 +129,7 @@ def test_the_server_is_killed_and_the_program_is_told_once(pool):
     assert "the slice server for cpu ended" in errors
 
 
-UNEQUAL = """[[node]]
-name = "node-0"
-[[node.card]]
-kind = "gpu"
-vendor = "acme"
-model = "G5"
-memory_gib = 8
-tflops = { fp16 = 5 }
-[[node.card]]
-kind = "gpu"
-vendor = "acme"
-model = "G3"
-memory_gib = 4
-tflops = { fp16 = 3 }
-"""
+UNEQUAL = with_cards("node-0", card(5, memory=8), card(3, memory=4))
 
 SPREAD = """
 import torch

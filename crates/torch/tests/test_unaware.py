@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import serving
-from pools import served, wait
+from pools import card, served, wait, with_cards
 from test_over_nodes import loses_power, nodes_of
 
 # Slice servers of several nodes meet at ports that each pool gives out from the same number on, and each worker's folder is at one place.
@@ -50,25 +50,9 @@ def undisturbed(tmp_path_factory):
 
 
 #: A node with a large card of one kind, and two with a small one of another: a program with all of the first has two slices of the others.
-UNLIKE = """
-[[node]]
-name = "large"
-[[node.card]]
-kind = "npu"
-vendor = "other"
-model = "N16"
-memory_gib = 16
-tflops = { fp16 = 16 }
-""" + "".join(f"""
-[[node]]
-name = "small-{number}"
-[[node.card]]
-kind = "gpu"
-vendor = "acme"
-model = "G8"
-memory_gib = 16
-tflops = {{ fp16 = 8 }}
-""" for number in range(2))
+UNLIKE = with_cards("large", card(16, model="N16", kind="npu", vendor="other")) + "".join(
+    with_cards(name, card()) for name in ("small-0", "small-1")
+)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +121,6 @@ class Unaware:
 
     def began(self):
         return len(self._began.read_text())
-
 
     def is_saved_again(self):
         """It is dumped while it runs, from now on, and that is kept on two nodes."""

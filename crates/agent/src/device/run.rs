@@ -207,7 +207,7 @@ impl Worker {
             }
             if !has_said {
                 if one_ended && patience == Some(Duration::ZERO) {
-                    self.miss_none(servers)?;
+                    self.miss_none(servers, false)?;
                     one_ended = false;
                 }
                 if left == Some(Duration::ZERO) {
@@ -239,13 +239,14 @@ impl Worker {
         }
     }
 
-    /// Fails when one of the servers has ended.
-    fn miss_none(&self, servers: &mut [Server]) -> Result<(), Problem> {
+    /// Fails when one of the servers has ended: before it served, or with what the program had on it.
+    fn miss_none(&self, servers: &mut [Server], has_served: bool) -> Result<(), Problem> {
         while let Some((ended, status)) = reap(libc::WNOHANG)? {
             let of_ended = |(server, _): &(&mut Server, _)| server.child.id() == ended.cast_unsigned();
             if let Some((server, slice)) = servers.iter_mut().zip(&self.plan.slices).find(of_ended) {
                 server.ended = Some(status);
-                return Err(Problem::Ended(slice.device.clone()));
+                let device = slice.device.clone();
+                return Err(if has_served { Problem::Died(device, status) } else { Problem::Ended(device) });
             }
         }
         Ok(())
@@ -273,11 +274,8 @@ impl Worker {
 
     /// The same, or until something else can be read; says whether it can.
     fn wait_for_signal_or(&self, other: Option<BorrowedFd<'_>>, within: Option<Duration>) -> Result<bool, Problem> {
-        let read = [Some(self.signals.as_fd()), other].into_iter().flatten();
-        let mut ready: Vec<_> = read.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
-        let patience = within.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
-        poll(&mut ready, patience).map_err(io::Error::from)?;
-        Ok(ready.get(1).and_then(PollFd::any).unwrap_or(false))
+        let [_, other] = ready([Some(self.signals.as_fd()), other], within)?;
+        Ok(other)
     }
 
     fn start_program(&self, words: &[OsString], address: &str) -> Result<Child, Problem> {
@@ -375,6 +373,15 @@ fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+/// Waits until some of these can be read, or so long at most; says which.
+fn ready<const N: usize>(of: [Option<BorrowedFd<'_>>; N], within: Option<Duration>) -> io::Result<[bool; N]> {
+    let mut open: Vec<_> = of.iter().flatten().map(|one| PollFd::new(*one, PollFlags::POLLIN)).collect();
+    let patience = within.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+    poll(&mut open, patience)?;
+    let mut open = open.iter();
+    Ok(of.map(|one| one.is_some() && open.next().is_some_and(|one| one.any().unwrap_or(false))))
 }
 
 /// Has the child lead a process group of its own, with nothing blocked, and end with this process.

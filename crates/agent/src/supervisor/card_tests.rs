@@ -1,4 +1,4 @@
-//! Programs that are dumped and have a card beside them, or on another host.
+//! Programs that are dumped and have a card beside them.
 
 use super::*;
 

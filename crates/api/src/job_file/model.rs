@@ -176,8 +176,9 @@ pub struct Checkpoint {
     /// `cooperative`: the program is signalled, writes what it needs to go on into `$TESSERA_CHECKPOINT_DIR` within the
     /// grace time and exits; wherever the job goes on, it finds there what it wrote (worker.md). `transparent`: its
     /// processes, which know nothing of it, are dumped and restored, with what they have on their device, on nodes that
-    /// can (worker.md); not for gangs, nor for `access: remote`; what cannot be dumped is stopped as `fallback` says, and says
-    /// why. `requeue`: stopped, and started again from the beginning; what was not saved is lost; `requeue` when left out.
+    /// can (worker.md); not for gangs, nor for `access: remote`; what cannot be dumped is stopped as `fallback` says,
+    /// and says why. `requeue`: stopped, and started again from the beginning; what was not saved is lost; `requeue`
+    /// when left out.
     pub mode: Option<CheckpointMode>,
     /// The signal that asks it to stop: `SIGTERM`, `SIGINT`, `SIGHUP`, `SIGQUIT`, `SIGUSR1` or `SIGUSR2`; `SIGTERM`
     /// when left out.

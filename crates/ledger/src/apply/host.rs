@@ -23,51 +23,42 @@ impl State {
         self.jobs.get(&allocation.job).map(|job| allocation.held_of_hosts(&job.spec)).into_iter().flatten()
     }
 
-    /// Changes what is held of a host.
-    pub(super) fn with_host_use(&mut self, node: NodeId, change: impl FnOnce(HostUse) -> HostUse) {
-        let changed = change(self.host_use(node));
-        if changed.is_zero() {
+    /// Changes a part of what is held of a host by what a worker asks of it.
+    fn change_host(
+        &mut self,
+        node: NodeId,
+        request: HostRequest,
+        part: impl FnOnce(&mut HostUse) -> &mut HostRequest,
+        change: fn(HostRequest, HostRequest) -> HostRequest,
+    ) {
+        if request.is_zero() {
+            return;
+        }
+        let mut host = self.host_use(node);
+        let sum = part(&mut host);
+        *sum = change(*sum, request);
+        if host.is_zero() {
             self.host_use.remove_cow(&node);
         } else {
-            self.host_use.insert_cow(node, changed);
+            self.host_use.insert_cow(node, host);
         }
         self.touched.push(Touched::Node(node));
     }
 
     /// Holds what a worker asks of its host, or promises it.
     pub(super) fn hold_host(&mut self, node: NodeId, request: HostRequest, promised: bool) {
-        if !request.is_zero() {
-            self.with_host_use(node, |host| {
-                if promised {
-                    HostUse { promised: host.promised.plus(request), ..host }
-                } else {
-                    HostUse { used: host.used.plus(request), ..host }
-                }
-            });
-        }
+        self.change_host(node, request, |host| held(host, promised), HostRequest::plus);
     }
 
     /// Takes back what a worker held of its host, or was promised.
     pub(super) fn release_host(&mut self, node: NodeId, request: HostRequest, promised: bool) {
-        if !request.is_zero() {
-            self.with_host_use(node, |host| {
-                if promised {
-                    HostUse { promised: host.promised.minus(request), ..host }
-                } else {
-                    HostUse { used: host.used.minus(request), ..host }
-                }
-            });
-        }
+        self.change_host(node, request, |host| held(host, promised), HostRequest::minus);
     }
 
     /// Counts what a worker that is lost, or is not any more, holds of its host among what is lost.
     pub(super) fn note_loss_of_host(&mut self, node: NodeId, request: HostRequest, lost: bool) {
-        if !request.is_zero() {
-            self.with_host_use(node, |host| {
-                let sum = if lost { host.lost.plus(request) } else { host.lost.minus(request) };
-                HostUse { lost: sum, ..host }
-            });
-        }
+        let change = if lost { HostRequest::plus } else { HostRequest::minus };
+        self.change_host(node, request, |host| &mut host.lost, change);
     }
 
     /// Turns what the workers of an allocation were promised into what they hold: it comes into force.
@@ -134,22 +125,23 @@ impl State {
         let mut counted: BTreeMap<NodeId, HostUse> = BTreeMap::new();
         for allocation in self.allocations() {
             let promised = allocation.phase == AllocationPhase::Waiting;
-            for (node, request) in self.held_of_hosts(allocation) {
-                let host = counted.entry(node).or_default();
-                let sum = if promised { &mut host.promised } else { &mut host.used };
-                *sum = sum.plus(request);
-            }
             let spec = self.jobs.get(&allocation.job).map(|job| &job.spec);
-            let asked = spec.into_iter().flat_map(|spec| allocation.asked_of_hosts(spec));
-            for (worker, request) in
-                asked.filter(|(worker, asked)| worker.state == WorkerState::Lost && !asked.is_zero())
-            {
+            for (worker, request) in spec.into_iter().flat_map(|spec| allocation.holders_of_hosts(spec)) {
                 let host = counted.entry(worker.node).or_default();
-                host.lost = host.lost.plus(request);
+                let sum = held(host, promised);
+                *sum = sum.plus(request);
+                if worker.state == WorkerState::Lost {
+                    host.lost = host.lost.plus(request);
+                }
             }
         }
         counted.into_iter().collect()
     }
+}
+
+/// The part of what is held of a host that workers hold, or were promised.
+fn held(host: &mut HostUse, promised: bool) -> &mut HostRequest {
+    if promised { &mut host.promised } else { &mut host.used }
 }
 
 /// What is asked of each host together.

@@ -183,8 +183,8 @@ impl Turns {
 }
 
 /// Places the whole gang on some of these nodes, or changes nothing: each virtual card on one card as far as there is
-/// such room, then on one node. Room only shrinks: where one found no place, none does. Those that spread over nodes are
-/// divided as if these were all.
+/// such room, then on one node. Room only shrinks: where one found no place, none does. Those that spread over nodes
+/// are divided as if these were all.
 fn place_among(index: &mut Index, demand: &Demand, nodes: &[NodeId]) -> Result<Placement, Short> {
     let mut spans = [Span::Card, Span::Node].into_iter().filter(|span| *span <= demand.span);
     let (mut span, mut turns) = (spans.next(), None);

@@ -29,8 +29,8 @@ enum Lot {
     Empty { table: usize, cards: usize },
 }
 
-/// Fills every node as well as can be at the bids that the tables are filled from; answers what all nodes are worth, and
-/// how much of each item they then hold.
+/// Fills every node as well as can be at the bids that the tables are filled from. Answers what all nodes are worth,
+/// and how much of each item they then hold.
 pub(crate) fn fill(shelves: &[Shelf], tables: &[Table], prices: &HostPrices, bids: &Bids) -> (i128, Vec<i64>) {
     let mut rooms: Vec<Rooms> = tables.iter().map(Rooms::new).collect();
     let mut total = 0;

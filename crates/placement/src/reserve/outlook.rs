@@ -153,9 +153,9 @@ impl<'a> Outlook<'a> {
         self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place]))
     }
 
-    /// The cards to keep there for so many workers: those of their seats where each needs one, else all that the request
-    /// can use. Where jobs are to be avoided, all that are not kept for others, so that nobody comes by way of them; and
-    /// what of the host.
+    /// The cards to keep there for so many workers, and what of the host: those of their seats where each needs one,
+    /// else all that the request can use. Where jobs are to be avoided, all that are not kept for others, so that
+    /// nobody comes by way of them.
     pub(super) fn keep(&self, kept: &mut Kept, workers: u32, seats: Option<&[Seat]>) {
         match seats {
             _ if !self.demand.affinity.avoid.is_empty() => {

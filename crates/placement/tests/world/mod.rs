@@ -179,6 +179,14 @@ impl World {
         (held.compute.0 / 1000, held.memory.0)
     }
 
+    /// Has a pool that is kept decide once more, and applies what it has decided.
+    pub fn decide(&mut self, pool: &mut Pool) -> Vec<PlanPart> {
+        let touched = self.state.take_touched();
+        pool.refresh(&self.state, &touched);
+        let decision = pool.decide(&self.state, LogTime(self.time), &Limits::default());
+        self.commit(&decision)
+    }
+
     /// Checks a plan and applies it; every part must be accepted.
     pub fn commit(&mut self, decision: &Decision) -> Vec<PlanPart> {
         let plan = decision.plan.clone();

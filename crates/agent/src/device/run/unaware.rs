@@ -3,23 +3,20 @@
 //! The supervisor has two children then: the program, which CRIU dumps, and this process with the servers, which is in
 //! no image. What the program has on its card is saved by the first server, in the form that any card can go on from,
 //! into a folder that travels with the image. The supervisor says when: the program stands still by then, so that no
-//! server is ahead of what the program knows. Wherever the program goes on it finds its connection closed, and asks at a
-//! socket that has the same path everywhere where its card is now.
+//! server is ahead of what the program knows. Wherever the program goes on it finds its connection closed, and asks at
+//! a socket that has the same path everywhere where its card is now.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use super::{CHATTER, Problem, Server, Worker};
-use crate::process::reap;
+use super::{CHATTER, Problem, Worker, ready};
 
 /// Where the program asks, in the folder of its worker.
 pub(crate) const ASKED: &str = ".card.sock";
@@ -177,8 +174,8 @@ impl Seams {
     }
 }
 
-/// The number of a save, and what is said to the supervisor of it, when the server says this: `saved PROGRESS NUMBER`, or
-/// `failed NUMBER WHY`.
+/// The number of a save, and what is said to the supervisor of it, when the server says this: `saved PROGRESS NUMBER`,
+/// or `failed NUMBER WHY`.
 fn outcome_of(said: &str) -> Option<(u64, String)> {
     let (word, rest) = said.split_once(' ')?;
     let (one, other) = rest.split_once(' ')?;
@@ -226,7 +223,7 @@ impl Worker {
             let [signalled, told, asked, of_server, of_stdout] = ready(descriptors, left)?;
             if signalled {
                 while self.next_signal()?.is_some() {}
-                self.miss_server(&mut servers, seams.address.is_some())?;
+                self.miss_none(&mut servers, seams.address.is_some())?;
             }
             if of_stdout {
                 if !said.read(&mut stdout) {
@@ -260,28 +257,6 @@ impl Worker {
             seams.pass_on()?;
         }
     }
-
-    /// Fails when one of the servers has ended: what the program had on it is lost, whatever is left of the card.
-    fn miss_server(&self, servers: &mut [Server], has_served: bool) -> Result<(), Problem> {
-        while let Some((ended, status)) = reap(libc::WNOHANG)? {
-            let of_ended = |(server, _): &(&mut Server, _)| server.child.id() == ended.cast_unsigned();
-            if let Some((server, slice)) = servers.iter_mut().zip(&self.plan.slices).find(of_ended) {
-                server.ended = Some(status);
-                let device = slice.device.clone();
-                return Err(if has_served { Problem::Died(device, status) } else { Problem::Ended(device) });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Waits until some of these can be read, or so long at most; says which.
-fn ready<const N: usize>(of: [Option<BorrowedFd<'_>>; N], within: Option<Duration>) -> io::Result<[bool; N]> {
-    let mut open: Vec<_> = of.iter().flatten().map(|one| PollFd::new(*one, PollFlags::POLLIN)).collect();
-    let patience = within.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
-    poll(&mut open, patience)?;
-    let mut open = open.iter();
-    Ok(of.map(|one| one.is_some() && open.next().is_some_and(|one| one.any().unwrap_or(false))))
 }
 
 #[cfg(test)]

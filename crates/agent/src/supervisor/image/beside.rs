@@ -12,10 +12,11 @@ use nix::unistd::Pid;
 use super::helper::patience_for;
 use super::imaging::{Ended, Imaging};
 use super::room::{remove_soon, size_of};
-use super::{IMAGE_FOLDER, ImageRecord, Tree, snapshot_folder, stray, whole_tree};
+use super::{IMAGE_FOLDER, ImageRecord, Tree, stray, whole_tree};
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
 use crate::process::{ProcessId, kill_pid};
+use crate::worker::snapshot_in;
 
 /// How often a dump is begun again that met a question of the program: each is answered at once.
 const TRIES: u32 = 4;
@@ -95,7 +96,7 @@ impl Imaging {
     pub(super) fn stands(&mut self, first: ProcessId, number: Option<u64>, record: Box<ImageRecord>) -> Ended {
         let Some(beside) = &mut self.beside else { return Ended::Noted };
         let image = match number {
-            Some(number) => snapshot_folder(&self.plan, number).join(IMAGE_FOLDER),
+            Some(number) => snapshot_in(&self.plan.snapshots, number).join(IMAGE_FOLDER),
             None => self.plan.into.join(IMAGE_FOLDER),
         };
         let patience = patience_for(size_of(&image).unwrap_or_default()).min(CARD_PATIENCE.max(self.grace));

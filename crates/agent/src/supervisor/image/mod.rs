@@ -248,11 +248,6 @@ impl ImagePlan {
     }
 }
 
-/// Where an image of this number goes.
-fn snapshot_folder(plan: &ImagePlan, number: u64) -> PathBuf {
-    crate::worker::snapshot_in(&plan.snapshots, number)
-}
-
 /// The most telling line of what CRIU says when it fails: the first error, without its place in CRIU's source. Warnings
 /// that every run has are no reason.
 pub(crate) fn reason(said: &str) -> String {

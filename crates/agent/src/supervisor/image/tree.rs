@@ -23,8 +23,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Looks at the tree below `first`. `init` is that of its namespace, `supervisor` the parent of both, and of what runs
-    /// `beside` it and is not dumped.
+    /// Looks at the tree below `first`. `init` is that of its namespace. `supervisor` is the parent of both, and of
+    /// what runs `beside` it and is not dumped.
     ///
     /// # Errors
     /// The sentence that tells why it cannot be dumped.
@@ -63,8 +63,8 @@ pub fn seen_as(own: &[i32], first: i32) -> Vec<i32> {
     processes
 }
 
-/// What of a worker is alive beside the init of its namespace, these processes, and what runs `beside` them and is not to
-/// be dumped: what was not dumped with the rest.
+/// What of a worker was not dumped with the rest: what is alive beside the init of its namespace, these processes, and
+/// what runs `beside` them and is not to be dumped.
 pub fn stray(init: i32, supervisor: i32, beside: Option<i32>, dumped: &[i32]) -> Option<String> {
     let all = live_descendants(supervisor).unwrap_or_default();
     // Looked at afterwards: what it has started meanwhile is its own.
