@@ -20,6 +20,7 @@
 
 mod across;
 mod counts;
+pub(crate) mod lines;
 mod plan;
 mod problem;
 mod reached;

@@ -12,7 +12,7 @@ pub(crate) mod unaware;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -25,6 +25,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::lines::Lines;
 use super::plan::Plan;
 use super::problem::Problem;
 use super::served::{NO_USER_SITE, handed_on};
@@ -51,8 +52,6 @@ const GROUP: &str = ".group.sock";
 const FAILS_WITHIN: Duration = Duration::from_secs(2);
 /// Within which time it is known how a program of another node has ended that ended as its server did: that counts.
 const TELLS_WITHIN: Duration = Duration::from_secs(5);
-/// Most bytes that a server may say before it says where it listens.
-const CHATTER: usize = 64 << 10;
 
 /// Runs a worker: `words` are the plan, and the program with its arguments.
 #[must_use]
@@ -192,7 +191,7 @@ impl Worker {
         let until = self.plan.ready_within().map(|within| Instant::now() + within);
         let stdout = servers.first_mut().and_then(|first| first.child.stdout.take());
         let Some(mut stdout) = stdout else { return Err(Problem::Ended(device())) };
-        let mut said = Vec::new();
+        let mut said = Lines::default();
         let mut one_ended = false;
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -215,18 +214,13 @@ impl Worker {
                 }
                 continue;
             }
-            let mut bytes = [0; 4096];
-            match stdout.read(&mut bytes)? {
-                0 => return Err(Problem::Ended(device())),
-                count => said.extend_from_slice(&bytes[..count]),
+            if !said.read(&mut stdout) {
+                return Err(Problem::Ended(device()));
             }
-            let text = String::from_utf8_lossy(&said);
-            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-            if let Some(address) = whole.lines().find_map(|line| line.strip_prefix(awaited)) {
-                return Ok(address.trim().to_owned());
-            }
-            if said.len() > CHATTER {
-                return Err(Problem::Late(device()));
+            while let Some(line) = said.next() {
+                if let Some(address) = line.strip_prefix(awaited) {
+                    return Ok(address.trim().to_owned());
+                }
             }
         }
     }

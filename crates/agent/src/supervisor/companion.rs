@@ -9,16 +9,22 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
+use super::image::time_for;
 use super::message::{CompanionPlan, Launch};
 use super::pid_namespace::PidNamespace;
 use super::program::{NoStart, Program};
 use super::status::{Cause, Exit};
 use crate::cgroup::WorkerGroup;
 use crate::device::Word;
-use crate::device::unaware::{FAILED, IS_SAVED, Lines, READY, SAVE};
+use crate::device::lines::Lines;
+use crate::device::unaware::{FAILED, IS_SAVED, READY, SAVE};
 use crate::process::ProcessId;
 use crate::worker::WORK_FOLDER;
+
+/// How long a card may take to be saved at least: servers may have operations before them.
+const CARD_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +42,28 @@ pub(super) struct Companion {
     channel: UnixStream,
     lines: Lines,
     speaks: bool,
+    /// How long a save of the card may take.
+    patience: Duration,
+}
+
+/// One that is to be started.
+pub(super) struct Prepared {
+    program: Program,
+    outputs: [OwnedFd; 2],
+    patience: Duration,
+}
+
+impl Prepared {
+    /// One whose output goes where that of its program does.
+    ///
+    /// # Errors
+    /// Whose fault it is that it cannot be, and why.
+    pub fn new(launch: &Launch, plan: &CompanionPlan, outputs: &[OwnedFd; 2]) -> Result<Self, NoStart> {
+        let more = || -> io::Result<_> { Ok([outputs[0].try_clone()?, outputs[1].try_clone()?]) };
+        let outputs = more().map_err(|error| NoStart::by_node(format!("no pipe for its output: {error}")))?;
+        let patience = CARD_PATIENCE.max(time_for(plan.card_mib << 20));
+        Ok(Self { program: Program::beside(launch, plan)?, outputs, patience })
+    }
 }
 
 impl Companion {
@@ -43,13 +71,8 @@ impl Companion {
     ///
     /// # Errors
     /// Why there is no process.
-    pub fn start(
-        launch: &Launch,
-        plan: &CompanionPlan,
-        group: &WorkerGroup,
-        namespace: Option<&PidNamespace>,
-        outputs: [OwnedFd; 2],
-    ) -> Result<Self, NoStart> {
+    pub fn start(prepared: Prepared, group: &WorkerGroup, namespace: &PidNamespace) -> Result<Self, NoStart> {
+        let Prepared { program, outputs, patience } = prepared;
         let channel = || -> io::Result<_> {
             let (own, other) = UnixStream::pair()?;
             own.set_nonblocking(true)?;
@@ -57,13 +80,23 @@ impl Companion {
         };
         let (channel, other) =
             channel().map_err(|error| NoStart::by_node(format!("no socket for its slice servers: {error}")))?;
-        let process = Program::beside(launch, plan)?.fork(group, namespace, Some(other), outputs)?.release()?;
-        Ok(Self { process, channel, lines: Lines::default(), speaks: true })
+        let process = program.fork(group, Some(namespace), Some(other), outputs)?.release()?;
+        Ok(Self { process, channel, lines: Lines::default(), speaks: true, patience })
     }
 
     /// The process.
     pub const fn process(&self) -> ProcessId {
         self.process
+    }
+
+    /// How long a save of the card may take.
+    pub const fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Whether it will say nothing any more.
+    pub const fn is_silent(&self) -> bool {
+        !self.speaks
     }
 
     /// Can be read when it has said something.

@@ -293,6 +293,12 @@ impl Machine {
         self.finish(now)
     }
 
+    /// Whether nothing is waited for but that the program ends as it was told to.
+    #[must_use]
+    pub fn awaits_exit(&self) -> bool {
+        self.is_stopping() && self.dumping.is_none() && self.killing_since.is_none()
+    }
+
     fn is_stopping(&self) -> bool {
         matches!(self.status.phase, Phase::Stopping | Phase::Unconfirmed)
     }

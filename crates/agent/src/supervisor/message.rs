@@ -82,6 +82,9 @@ pub struct CompanionPlan {
     pub command: Vec<String>,
     /// Its whole environment.
     pub environment: BTreeMap<String, String>,
+    /// Memory of the whole card in MiB: what is saved of it is no more.
+    #[serde(default)]
+    pub card_mib: u64,
 }
 
 /// What a supervisor of this release takes from an agent that does not say.

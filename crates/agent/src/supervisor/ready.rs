@@ -7,6 +7,7 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
+use super::companion::Prepared;
 use super::containment::Containment;
 use super::image::Imaging;
 use super::message::Launch;
@@ -19,10 +20,10 @@ use crate::cgroup::WorkerGroup;
 pub(super) struct Ready {
     /// What it begins as.
     pub beginning: Beginning,
-    /// Where its output is read, and kept.
-    pub outputs: [(OwnedFd, RotatedFile); 2],
-    /// Where the output of what runs beside it goes, if something does.
-    pub beside: Option<[OwnedFd; 2]>,
+    /// Where its output is read, and kept; `None`: that is being done.
+    pub outputs: Option<[(OwnedFd, RotatedFile); 2]>,
+    /// What is started before it and runs beside it; `None`: nothing, or that is started.
+    pub beside: Option<Prepared>,
 }
 
 pub(super) enum Beginning {
@@ -61,18 +62,16 @@ impl Ready {
         let (stdout, stderr) = (file(Stream::Stdout)?, file(Stream::Stderr)?);
         let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
         let ends = [out_end, err_end];
-        let more = || -> io::Result<_> { Ok([ends[0].try_clone()?, ends[1].try_clone()?]) };
-        let beside = launch.companion.is_some().then(more).transpose();
-        let beside = beside.map_err(|error| NoStart::by_node(format!("no pipe for its output: {error}")))?;
+        let beside = launch.companion.as_ref().map(|plan| Prepared::new(launch, plan, &ends)).transpose()?;
         let beginning = match &launch.image {
             Some(plan) if plan.from.is_some() => Beginning::Image(ends),
             _ => Beginning::Program(Box::new(Program::new(launch)?.fork(group, namespace, None, ends)?)),
         };
-        Ok(Self { beginning, outputs: [(out, stdout), (err, stderr)], beside })
+        Ok(Self { beginning, outputs: Some([(out, stdout), (err, stderr)]), beside })
     }
 
     fn imaging(&self, launch: &Launch, namespace: PidNamespace) -> Result<Option<Imaging>, NoStart> {
-        let [(out, _), (err, _)] = &self.outputs;
+        let Some([(out, _), (err, _)]) = &self.outputs else { return Ok(None) };
         let made = Imaging::new(launch, namespace, [out, err]);
         made.map_err(|error| NoStart::by_node(format!("the pipes of its output cannot be looked at: {error}")))
     }

@@ -86,8 +86,7 @@ struct Shell {
     pump: Option<Pump>,
     /// Whether the worker begins as a process of ours, which leaves word when it cannot go on.
     has_device: bool,
-    /// What is started beside the program, which waits for it; `None`: nothing, or it is there.
-    to_be_beside: Option<Box<Launch>>,
+    /// What runs beside the program, which waits for its word as long as it is ready.
     companion: Option<Companion>,
     finished: bool,
 }
@@ -132,7 +131,6 @@ impl Shell {
             keeper: None,
             pump: None,
             has_device: launch.has_device,
-            to_be_beside: launch.companion.is_some().then(|| Box::new(launch.clone())),
             companion: None,
             finished: false,
         })
@@ -160,6 +158,7 @@ impl Shell {
         }
         let effects = self.machine.on(by_now, Event::TimePassed);
         self.perform(effects);
+        self.let_hear();
         Ok(())
     }
 
@@ -278,12 +277,10 @@ impl Shell {
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Start => match self.start() {
-                    Ok(Some(process)) => self.happen(Event::Started(process)),
-                    // It is told when CRIU ends.
-                    Ok(None) => {}
-                    Err(failure) => self.happen(Event::StartFailed(failure)),
-                },
+                Effect::Start => {
+                    let started = self.start();
+                    self.tell_start(started);
+                }
                 Effect::Snapshot(number) => {
                     if let Err(why) = self.begin_snapshot(number) {
                         self.happen(Event::Snapshotted(Snapshot { number, image: None, why }));

@@ -115,7 +115,8 @@ fn unaware(
     if plan.is_shared() {
         of_companion.insert(TOKEN.to_owned(), order.device_token.clone());
     }
-    let companion = CompanionPlan { command: plan.wrap(means.own, Vec::new())?, environment: of_companion };
+    let card_mib = order.slices.iter().filter_map(|placed| Some(placed.slice.as_ref()?.memory_mib)).sum();
+    let companion = CompanionPlan { command: plan.wrap(means.own, Vec::new())?, environment: of_companion, card_mib };
     environment.insert("TESSERA_SLICES".to_owned(), format!("ask:{}", means.work.join(ASKED).display()));
     environment.insert("TESSERA_BUILD".to_owned(), served.build.display().to_string());
     // It is in each image, and holds what no server has executed yet.

@@ -3,6 +3,7 @@
 mod agent;
 mod ahead;
 mod apart;
+mod beside;
 mod damage;
 mod hostile;
 mod leader;

@@ -81,8 +81,12 @@ pub struct Supervised {
 
 impl Supervised {
     /// Starts the supervisor, but not yet its worker.
-    pub fn prepare(mut launch: Launch) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+    pub fn prepare(launch: Launch) -> Self {
+        Self::prepare_in(tempfile::tempdir().expect("a temporary folder"), launch)
+    }
+
+    /// The same, in a folder that is there.
+    pub fn prepare_in(folder: TempDir, mut launch: Launch) -> Self {
         let unique = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
         launch.cgroup = format!("{}/{unique}", launch.cgroup_root);
         launch.environment.insert("FOLDER".to_owned(), folder.path().display().to_string());

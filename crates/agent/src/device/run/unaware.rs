@@ -7,7 +7,7 @@
 //! a socket that has the same path everywhere where its card is now.
 
 use std::fs::{self, DirBuilder};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -16,14 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use super::{CHATTER, Problem, Worker, ready};
+use super::{Problem, Worker, ready};
+use crate::device::lines::Lines;
 
 /// Where the program asks, in the folder of its worker.
 pub(crate) const ASKED: &str = ".card.sock";
 /// Where the first server is asked to save.
 const CONTROL: &str = ".card.control";
 /// Where it saves what the program has on the card, and finds it.
-const SAVED: &str = ".card";
+pub(crate) const SAVED: &str = ".card";
 /// How long a question, or what is said to a server, may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest line that is taken.
@@ -39,32 +40,6 @@ pub(crate) const SAVE: &str = "save";
 /// Variables of a server that saves what a program has on its card.
 pub(super) fn of_saving(folder: &Path) -> [(&'static str, PathBuf); 2] {
     [("TESSERA_CHECKPOINT_DIR", folder.join(SAVED)), ("TESSERA_CONTROL", folder.join(CONTROL))]
-}
-
-/// Bytes that were said so far, cut into lines.
-#[derive(Debug, Default)]
-pub(crate) struct Lines(Vec<u8>);
-
-impl Lines {
-    /// Reads what is there, once; false when nobody will say more, or says more than a line can hold.
-    pub(crate) fn read(&mut self, mut from: impl Read) -> bool {
-        let mut piece = [0; 1024];
-        match from.read(&mut piece) {
-            Ok(0) => false,
-            Ok(length) => {
-                self.0.extend_from_slice(&piece[..length]);
-                self.0.len() <= CHATTER
-            }
-            Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
-        }
-    }
-
-    /// The next whole line.
-    pub(crate) fn next(&mut self) -> Option<String> {
-        let end = self.0.iter().position(|byte| *byte == b'\n')?;
-        let line: Vec<u8> = self.0.drain(..=end).take(end).collect();
-        Some(String::from_utf8_lossy(&line).into_owned())
-    }
 }
 
 /// Somebody that speaks in lines.
@@ -136,7 +111,7 @@ impl Seams {
             let question = loop {
                 match lines.next() {
                     Some(line) => break line,
-                    None if Instant::now() >= until || !lines.read(&stream) || lines.0.len() > LONGEST => {
+                    None if Instant::now() >= until || !lines.read(&stream) || lines.length() > LONGEST => {
                         return stream.shutdown(Shutdown::Both);
                     }
                     None => {}
@@ -280,14 +255,5 @@ mod tests {
         for nothing in ["hello", "saved", "saved 120", "failed no space left"] {
             assert_eq!(outcome_of(nothing), None);
         }
-    }
-
-    #[test]
-    fn lines_come_whole_however_they_are_cut() {
-        let mut lines = Lines::default();
-        assert!(lines.read(&b"sav"[..]) && lines.next().is_none());
-        assert!(lines.read(&b"ed\nfail"[..]));
-        assert_eq!((lines.next().as_deref(), lines.next()), (Some("saved"), None));
-        assert!(!lines.read(&b""[..]));
     }
 }

@@ -4,29 +4,34 @@
 //! servers asked to save. What they have executed is no more than what the program has issued, and what they have not
 //! is in its journal.
 
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::helper::patience_for;
-use super::imaging::{Ended, Imaging};
-use super::room::{remove_soon, size_of};
+use super::imaging::{Ended, Imaging, Step};
+use super::room::{self, remove_soon};
 use super::{IMAGE_FOLDER, ImageRecord, Tree, stray, whole_tree};
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
+use crate::device::unaware::SAVED;
 use crate::process::{ProcessId, kill_pid};
-use crate::worker::snapshot_in;
+use crate::worker::{WORK_FOLDER, snapshot_in};
 
 /// How often a dump is begun again that met a question of the program: each is answered at once.
 const TRIES: u32 = 4;
-/// How long a card may take to be saved at least: servers may have operations before them.
-const CARD_PATIENCE: Duration = Duration::from_secs(120);
+/// Below the folder of an image, until the rest of the worker's folder is there: what is saved of the card.
+const CARD_FOLDER: &str = "card";
 
 /// What runs beside a tree.
 #[derive(Debug)]
 pub struct Beside {
     process: ProcessId,
+    /// How long a save of the card may take.
+    patience: Duration,
     /// How often the dump that is under way was begun.
     tries: u32,
     /// The first process of the tree, as long as that is stopped.
@@ -72,8 +77,8 @@ impl Imaging {
     }
 
     /// Names what runs beside the tree from now on.
-    pub fn set_beside(&mut self, process: ProcessId) {
-        self.beside = Some(Beside { process, tries: 0, stopped: None, waiting: None });
+    pub fn set_beside(&mut self, process: ProcessId, patience: Duration) {
+        self.beside = Some(Beside { process, patience, tries: 0, stopped: None, waiting: None });
     }
 
     /// Whether a dump that failed so is begun again: CRIU has met a question to what runs beside the tree, which is
@@ -95,12 +100,7 @@ impl Imaging {
     /// The tree was dumped and stands still.
     pub(super) fn stands(&mut self, first: ProcessId, number: Option<u64>, record: Box<ImageRecord>) -> Ended {
         let Some(beside) = &mut self.beside else { return Ended::Noted };
-        let image = match number {
-            Some(number) => snapshot_in(&self.plan.snapshots, number).join(IMAGE_FOLDER),
-            None => self.plan.into.join(IMAGE_FOLDER),
-        };
-        let patience = patience_for(size_of(&image).unwrap_or_default()).min(CARD_PATIENCE.max(self.grace));
-        let until = BootTime::now().after(patience);
+        let until = BootTime::now().after(beside.patience);
         beside.tries = 0;
         beside.waiting = Some(Waiting { first, number, record, until });
         Ended::Stands
@@ -123,7 +123,12 @@ impl Imaging {
         // Its number may be that of another by now, when it was killed meanwhile.
         let stands = ProcessId::of(first.pid) == Some(first);
         let standing = if stands { whole_tree(first.pid) } else { Vec::new() };
-        Some(match (number, saved.and_then(|()| self.whole(record, &standing))) {
+        let whole = saved.and_then(|()| self.whole(record, &standing));
+        let whole = whole.and_then(|record| match number {
+            Some(number) => self.set_card_aside(number).map(|()| record),
+            None => self.check_room_to_pack().map(|()| record),
+        });
+        Some(match (number, whole) {
             (Some(number), Ok(record)) => self.start_copy(number, record, group),
             (Some(number), Err(why)) => self.snapshot(number, group, Err(why)),
             (None, Ok(record)) => {
@@ -138,6 +143,46 @@ impl Imaging {
         })
     }
 
+    /// Once the tree is ended there is nothing left but what is packed.
+    fn check_room_to_pack(&self) -> Result<(), String> {
+        let parts = [self.plan.into.join(IMAGE_FOLDER), self.saved_card()];
+        if self.plan.is_packed_here { room::check_packed(&self.plan.into, &parts) } else { Ok(()) }
+    }
+
+    fn saved_card(&self) -> PathBuf {
+        self.plan.folder.join(WORK_FOLDER).join(SAVED)
+    }
+
+    /// Takes what is saved of the card out of the worker's folder: copied with that it would take its size in time,
+    /// while the program stands still, and in room.
+    fn set_card_aside(&self, number: u64) -> Result<(), String> {
+        let aside = snapshot_in(&self.plan.snapshots, number).join(CARD_FOLDER);
+        let moved = fs::create_dir(&aside).and_then(|()| move_all(&self.saved_card(), &aside));
+        moved.map_err(|error| format!("what is saved of its card cannot be put beside its image: {error}"))
+    }
+
+    /// Puts it into the copy of the worker's folder.
+    pub(super) fn put_card_back(&self, number: u64) -> Result<(), String> {
+        if self.beside.is_none() {
+            return Ok(());
+        }
+        let snapshot = snapshot_in(&self.plan.snapshots, number);
+        let aside = snapshot.join(CARD_FOLDER);
+        let moved = move_all(&aside, &snapshot.join(WORK_FOLDER).join(SAVED)).and_then(|()| fs::remove_dir(&aside));
+        moved.map_err(|error| format!("what is saved of its card cannot be put into its image: {error}"))
+    }
+
+    /// Gives up an image for which the tree stands still and that it can do without: it is to hear something.
+    pub fn give_up_snapshot(&mut self, group: &WorkerGroup) -> Option<Ended> {
+        if let Some(running) = self.running.as_ref().filter(|running| matches!(running.step, Step::Copy(_))) {
+            // It is a child of this process and not waited for, so the pid is its own. Its end is told like any other.
+            let _ = kill_pid(running.pid);
+        }
+        let waiting = self.beside.as_ref().and_then(|beside| beside.waiting.as_ref());
+        waiting.filter(|waiting| waiting.number.is_some())?;
+        self.card_saved(Err("it was told to stop".to_owned()), group)
+    }
+
     /// Lets a tree go on that CRIU has left stopped.
     pub(super) fn let_go_on(&mut self) {
         let Some(first) = self.beside.as_mut().and_then(|beside| beside.stopped.take()) else { return };
@@ -147,6 +192,14 @@ impl Imaging {
             }
         }
     }
+}
+
+/// Moves what is in a folder into another one of the same disk.
+fn move_all(from: &Path, to: &Path) -> io::Result<()> {
+    fs::read_dir(from)?.try_for_each(|entry| {
+        let entry = entry?;
+        fs::rename(entry.path(), to.join(entry.file_name()))
+    })
 }
 
 /// Ends processes that are stopped, the first of them last: none of the others goes on for a moment because its parent

@@ -32,9 +32,14 @@ pub(super) fn end_with_parent(command: &mut Command) {
     }
 }
 
-/// How long CRIU may take with so many bytes: a disk that is slower than that is out of order.
+/// How long CRIU may take with so many bytes.
 pub(super) fn patience_for(bytes: u64) -> Duration {
-    PATIENCE.max(Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND))
+    PATIENCE.max(time_for(bytes))
+}
+
+/// How long a disk takes so many bytes at most that is not out of order.
+pub(in crate::supervisor) const fn time_for(bytes: u64) -> Duration {
+    Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND)
 }
 
 /// Where CRIU says what it has to say, to be read when it is over. A file in memory, because nobody reads meanwhile:

@@ -324,7 +324,10 @@ impl Imaging {
             (Step::Dump { .. }, None) => Ended::Dumped(self.whole(record, &[])),
             (Step::Snapshot { number, .. }, None) => self.start_copy(number, record, group),
             (Step::Snapshot { number, .. } | Step::Copy(number), Some(why)) => self.snapshot(number, group, Err(why)),
-            (Step::Copy(number), None) => self.snapshot(number, group, Ok(record)),
+            (Step::Copy(number), None) => {
+                let whole = self.put_card_back(number).map(|()| record);
+                self.snapshot(number, group, whole)
+            }
             (Step::GoOn { why }, None) => Ended::Dumped(Err(why)),
             (Step::GoOn { why }, Some(more)) => {
                 Ended::Dumped(Err(format!("{why}; and what lay on its cards cannot be brought back: {more}")))

@@ -40,6 +40,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use helper::time_for;
 pub(super) use imaging::{Ended, Imaging};
 use sockets::Connections;
 use tool::{At, Handed, Tool, real_user_for};

@@ -30,17 +30,28 @@ pub(super) fn size_of(folder: &Path) -> io::Result<u64> {
 /// The sentence that tells how much is missing.
 pub(super) fn check(folder: &Path, processes: &[i32], is_packed_here: bool) -> Result<(), String> {
     let free = free_bytes(folder).map_err(|error| format!("the disk of its image cannot be looked at: {error}"))?;
-    fits(memory_of(processes), free, is_packed_here)
+    let image = memory_of(processes);
+    if is_packed_here { fits(image.saturating_mul(2), free, " until it is packed") } else { fits(image, free, "") }
 }
 
-fn fits(image: u64, free: u64, is_packed_here: bool) -> Result<(), String> {
-    let needed = if is_packed_here { image.saturating_mul(2) } else { image };
+/// Whether a disk has room for what is packed of these folders on it.
+///
+/// # Errors
+/// The sentence that tells how much is missing.
+pub(super) fn check_packed(disk: &Path, folders: &[PathBuf]) -> Result<(), String> {
+    let all = || folders.iter().try_fold(0, |sum: u64, folder| Ok(sum.saturating_add(size_of(folder)?)));
+    let looked = all().and_then(|size| Ok((size, free_bytes(disk)?)));
+    let (size, free) =
+        looked.map_err(|error: io::Error| format!("the disk of its image cannot be looked at: {error}"))?;
+    fits(size, free, " packed")
+}
+
+fn fits(needed: u64, free: u64, packed: &str) -> Result<(), String> {
     // A little is left to everybody else.
     if needed <= free / 20 * 19 {
         return Ok(());
     }
     let [needed, free] = [needed, free].map(|bytes| bytes >> 20);
-    let packed = if is_packed_here { " until it is packed" } else { "" };
     Err(format!("its image takes {needed} MiB{packed}, and {free} MiB are free on the disk of the agent's data folder"))
 }
 
@@ -69,10 +80,25 @@ mod tests {
 
     #[test]
     fn an_image_is_begun_where_there_is_room_for_it_and_for_what_is_packed_of_it() {
-        assert_eq!(fits(100 << 20, 106 << 20, false), Ok(()));
-        let refused = fits(100 << 20, 106 << 20, true).expect_err("it is full");
+        assert_eq!(fits(100 << 20, 106 << 20, ""), Ok(()));
+        let refused = fits(200 << 20, 106 << 20, " until it is packed").expect_err("it is full");
         assert!(refused.contains("takes 200 MiB until it is packed, and 106 MiB are free"), "{refused}");
-        assert!(fits(100 << 20, 100 << 20, false).is_err(), "it is not filled up");
+        assert!(fits(100 << 20, 100 << 20, "").is_err(), "it is not filled up");
+    }
+
+    #[test]
+    fn what_is_packed_of_folders_takes_what_all_of_them_hold() {
+        let folders = [tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder")];
+        let paths = folders.each_ref().map(|folder| folder.path().to_owned());
+        assert_eq!(check_packed(&paths[0], &paths), Ok(()));
+        // Two halves of more than there is, of which nothing is on the disk.
+        let half = free_bytes(&paths[0]).expect("readable") / 2 + 1;
+        for path in &paths {
+            fs::File::create(path.join("pages")).and_then(|file| file.set_len(half)).expect("a hole");
+        }
+        let refused = check_packed(&paths[0], &paths).expect_err("it is too much");
+        assert!(refused.contains("MiB packed, and"), "{refused}");
+        assert!(check_packed(&paths[0], &[paths[0].join("away")]).is_err(), "nobody knows how much that is");
     }
 
     #[test]

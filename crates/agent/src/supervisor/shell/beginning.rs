@@ -7,7 +7,7 @@ use super::super::program::NoStart;
 use super::super::ready::Beginning;
 use super::super::status::Exit;
 use super::Shell;
-use crate::process::ProcessId;
+use crate::process::{ProcessId, kill_pid};
 
 /// Why a card is not saved whose slice servers are gone.
 const NO_COMPANION: &str = "the process with the slice servers of its card is gone";
@@ -15,38 +15,52 @@ const NO_COMPANION: &str = "the process with the slice servers of its card is go
 impl Shell {
     /// What runs beside the program has said something.
     pub(super) fn hear_companion(&mut self) {
-        let said = self.companion.as_mut().map(Companion::said).unwrap_or_default();
+        let Some(companion) = &mut self.companion else { return };
+        let (said, is_silent) = (companion.said(), companion.is_silent());
         for said in said {
             match said {
-                // Once: a second word finds nothing to start.
-                Said::Ready if self.ready.is_some() && !self.machine.status().is_final() => {
-                    match self.start_program() {
-                        Ok(Some(process)) => self.happen(Event::Started(process)),
-                        Ok(None) => {}
-                        Err(failure) => self.happen(Event::StartFailed(failure)),
-                    }
+                Said::Ready if self.program_waits() => {
+                    let started = self.start_program();
+                    self.tell_start(started);
                 }
                 Said::Ready => {}
                 Said::Saved(saved) => self.tell_card_saved(saved),
             }
         }
+        // It would be waited for in vain. How it ends is told like any other end of it.
+        if let Some(companion) = self.companion.as_ref().filter(|_| is_silent && self.program_waits()) {
+            let _ = kill_pid(companion.process().pid);
+        }
+    }
+
+    /// Whether the program waits for the word of what runs beside it.
+    fn program_waits(&self) -> bool {
+        self.ready.is_some() && !self.machine.status().is_final()
+    }
+
+    /// What came of a start.
+    pub(super) fn tell_start(&mut self, started: Result<Option<ProcessId>, NoStart>) {
+        match started {
+            Ok(Some(process)) => self.happen(Event::Started(process)),
+            // It is told when CRIU ends, or when what runs beside it is there.
+            Ok(None) => {}
+            Err(failure) => self.happen(Event::StartFailed(failure)),
+        }
     }
 
     /// Starts the program: at once, or when what is to run beside it says so.
     pub(super) fn start(&mut self) -> Result<Option<ProcessId>, NoStart> {
-        let Some(launch) = self.to_be_beside.take() else { return self.start_program() };
-        let outputs = match &mut self.ready {
-            Some(Ok(ready)) => ready.beside.take(),
-            _ => return self.start_program(),
-        };
-        let (Some(plan), Some(outputs), Some(imaging)) = (&launch.companion, outputs, &mut self.imaging) else {
-            return Err(NoStart::by_node("nothing dumps its program here, which its slice servers are to be beside"));
-        };
+        self.pump();
+        let prepared = self.ready.as_mut().and_then(|ready| ready.as_mut().ok()?.beside.take());
+        let Some(prepared) = prepared else { return self.start_program() };
+        let imaging = self.imaging.as_mut();
+        let imaging =
+            imaging.ok_or_else(|| NoStart::by_node("nothing dumps here what its slice servers are beside"))?;
         let namespace = imaging.make_room_for_numbers();
         let namespace =
             namespace.map_err(|error| NoStart::by_node(format!("its image cannot be made room for: {error}")))?;
-        let companion = Companion::start(&launch, plan, self.containment.group(), Some(namespace), outputs)?;
-        imaging.set_beside(companion.process());
+        let companion = Companion::start(prepared, self.containment.group(), namespace)?;
+        imaging.set_beside(companion.process(), companion.patience());
         self.companion = Some(companion);
         Ok(None)
     }
@@ -61,11 +75,15 @@ impl Shell {
             }
             (Beginning::Image(_), None) => return Err(NoStart::by_node("nothing restores images here")),
         };
-        match Pump::start(ready.outputs) {
-            Ok(pump) => self.pump = Some(pump),
+        Ok(process)
+    }
+
+    fn pump(&mut self) {
+        let outputs = self.ready.as_mut().and_then(|ready| ready.as_mut().ok()?.outputs.take());
+        match outputs.map(Pump::start).transpose() {
+            Ok(pump) => self.pump = pump,
             Err(error) => eprintln!("the worker's output is lost: {error}"),
         }
-        Ok(process)
     }
 
     pub(super) fn begin_dump(&mut self) -> Result<(), String> {
@@ -85,6 +103,14 @@ impl Shell {
         let asked = self.companion.as_mut().map_or_else(|| Err(NO_COMPANION.to_owned()), Companion::save);
         if let Err(why) = asked {
             self.tell_card_saved(Err(why));
+        }
+    }
+
+    /// What stands still for an image that is made besides does not hear that it is to stop: it is to hear it.
+    pub(super) fn let_hear(&mut self) {
+        let imaging = self.imaging.as_mut().filter(|_| self.machine.awaits_exit());
+        if let Some(ended) = imaging.and_then(|imaging| imaging.give_up_snapshot(self.containment.group())) {
+            self.image_ended(ended);
         }
     }
 
