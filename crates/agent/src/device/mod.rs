@@ -35,7 +35,7 @@ use std::time::Duration;
 pub use across::{Across, between_nodes, has_first_server, has_slices, runs_program};
 pub use counts::Counts;
 pub(crate) use plan::until_served;
-pub use plan::{Plan, ProgramPlace};
+pub use plan::{Plan, PlannedSlice, ProgramPlace};
 pub(crate) use reached::Reached;
 pub(crate) use run::unaware;
 pub(crate) use word::Word;

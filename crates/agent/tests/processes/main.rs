@@ -11,3 +11,4 @@ mod outlived;
 mod resting;
 mod supervisor;
 mod support;
+mod unaware;

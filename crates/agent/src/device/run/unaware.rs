@@ -121,6 +121,14 @@ impl Seams {
         });
     }
 
+    /// The server is asked anew when it comes again: what it says meanwhile nobody hears.
+    fn miss_server(&mut self) {
+        self.server = None;
+        if self.save == Save::Asked {
+            self.save = Save::Wanted;
+        }
+    }
+
     /// Passes on what the supervisor and the server say to each other.
     fn pass_on(&mut self) -> io::Result<()> {
         while let Some(line) = self.supervisor.lines.next() {
@@ -128,14 +136,30 @@ impl Seams {
                 self.save = Save::Wanted;
             }
         }
-        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(mut server) = self.server.take() else { return Ok(()) };
+        match self.converse(&mut server) {
+            Ok(outcome) => {
+                self.server = Some(server);
+                outcome.map_or(Ok(()), |outcome| self.supervisor.say(&outcome))
+            }
+            // It comes again, or ends, which is told otherwise.
+            Err(_) => {
+                self.miss_server();
+                Ok(())
+            }
+        }
+    }
+
+    /// Hears what the server has said, and asks it to save if that is wanted; gives what became of the last save.
+    fn converse(&mut self, server: &mut Speaker) -> io::Result<Option<String>> {
+        let mut outcome = None;
         while let Some(line) = server.lines.next() {
             let Some((number, said)) = outcome_of(&line) else { continue };
             // It may write there again: nothing reads the folder but together with a program that stands still.
             server.say("kept 0 0")?;
             // That of a save for which nobody waits any more says nothing of the one that is wanted now.
             if self.save == Save::Asked && number == self.saves {
-                self.supervisor.say(&said)?;
+                outcome = Some(said);
                 self.save = Save::Idle;
             }
         }
@@ -145,7 +169,7 @@ impl Seams {
             server.say(&format!("save still {}", self.saves))?;
             self.save = Save::Asked;
         }
-        Ok(())
+        Ok(outcome)
     }
 }
 
@@ -220,7 +244,7 @@ impl Worker {
                 match &mut seams.server {
                     Some(server) => {
                         if !server.lines.read(&server.stream) {
-                            seams.server = None;
+                            seams.miss_server();
                         }
                     }
                     None => seams.server = Some(Speaker::new(seams.control.accept()?.0)?),
