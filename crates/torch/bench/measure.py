@@ -1,180 +1,208 @@
 """The figures of the device: `make device-bench` runs it; docs/benchmarks/device.md holds what it printed last.
 
-    python measure.py [--out FILE]      # starts its own slice servers, prints a table in Markdown, and missed goals first
+    python measure.py [--out FILE]      # starts its own slice servers, prints tables in Markdown, and missed goals first
 
-Issue costs are the best of several runs of many operations, so that a busy machine does not hide them; steps are medians.
+What is timed is in programs.py.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-# What is measured, and what is asked of it: name, goal (a number, or a factor of the local figure), unit.
-GOALS = {
-    "issue add": 5.0, "issue mul scalar": 5.0, "issue mm": 5.0, "issue softmax": 5.0, "issue relu": 5.0, "round trip": 15.0,
-}  # fmt: skip
-IN_PYTHON = 40.0  # each operation of the dispatcher in Python, in microseconds
-LEAST = {"copy to the card": 2.0, "copy from the card": 2.0}
-STEPS = 1.15
+import delay
+import serving
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+ISSUE, IN_PYTHON = 5.0, 40.0  # microseconds of each operation, by either dispatcher
+ROUND_TRIP = 15.0  # microseconds
+COPIES = 2.0  # GiB/s at least
+STEPS = 1.15  # of a step on the processor itself
+CARDS = ((0.5, 0.5), (0.75, 0.25), (0.4, 0.3, 0.2, 0.1))  # shares of tenants of a card
+OFF = 0.05  # of its share that a tenant may get more or less
+MEMORY_MIB = 256  # of a tenant
+BUSY = 8  # seconds
+MOVES = {64: 0.3, 1024: 3.0}  # seconds of a move of so many MiB
+DELAYS_MS = (0.2, 2.0)  # that the way there and back takes longer
 
 
-def program(device):
-    """Runs inside a process of its own; prints JSON."""
-    import torch
-    from torch import nn
+class Table:
+    """Rows with a goal each, and which of them were missed."""
 
-    torch.set_num_threads(1)
-    wait = torch.tessera.synchronize if device == "tessera" else lambda: None
-    figures = {}
+    def __init__(self, title, about, *columns):
+        self.lines = [f"## {title}", "", about, "", "| " + " | ".join((*columns, "goal", "")) + " |", "|---" * (len(columns) + 2) + "|"]
+        self.missed = []
 
-    def best(name, work, count, runs=9):
-        times = []
-        for _ in range(runs):
-            wait()
-            start = time.perf_counter()
-            for _ in range(count):
-                work()
-            times.append((time.perf_counter() - start) / count)
-        figures[name] = min(times) * 1e6
-
-    x, y = torch.randn(8, 8).to(device), torch.randn(8, 8).to(device)
-    with torch.no_grad():
-        operations = {
-            "add": lambda: x + y, "mul scalar": lambda: x * 0.5, "view": lambda: x.view(64), "mm": lambda: x @ y,
-            "softmax": lambda: torch.softmax(x, -1), "relu": lambda: torch.relu(x),
-        }  # fmt: skip
-        for name, work in operations.items():
-            work()
-            best(f"issue {name}", work, 1000)
-    if device == "tessera":
-        best("round trip", wait, 500)
-        best("item", lambda: x[0, 0].item(), 500)
-        host = torch.randn(1 << 26)
-        up, down = [], []
-        card = host.to(device)
-        for _ in range(7):
-            wait()
-            start = time.perf_counter()
-            card.copy_(host)
-            wait()
-            up.append(0.25 / (time.perf_counter() - start))
-            start = time.perf_counter()
-            host.copy_(card)
-            down.append(0.25 / (time.perf_counter() - start))
-        figures["copy to the card"], figures["copy from the card"] = max(up), max(down)
-        del host, card
-
-    def step_of(model, optimiser, inputs, targets):
-        def step():
-            loss = nn.functional.cross_entropy(model(inputs), targets)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-
-        return step
-
-    for width in (64, 512, 1024):
-        torch.manual_seed(0)
-        layers = nn.Linear(width, width), nn.ReLU(), nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 10)
-        model = nn.Sequential(*layers).to(device)
-        inputs, targets = torch.randn(256, width).to(device), torch.randint(0, 10, (256,)).to(device)
-        step = step_of(model, torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9), inputs, targets)
-        for _ in range(5):
-            step()
-        wait()
-        figures[f"step of width {width}"] = median_of(step, wait)
-        if device == "tessera":
-            before = torch.tessera.statistics()
-            step()
-            wait()
-            after = torch.tessera.statistics()
-            figures[f"bytes of a step of width {width}"] = after["bytes"] - before["bytes"]
-            figures[f"operations of a step of width {width}"] = after["operations"] - before["operations"]
-        if device == "tessera" and os.environ.get("TESSERA_DISPATCHER") != "python":
-            graph = torch.tessera.Graph()
-            with torch.tessera.graph(graph):
-                step()
-            figures[f"recorded step of width {width}"] = median_of(graph.replay, wait)
-    print(json.dumps(figures))
+    def row(self, name, value, unit, *others, least=None, most=None):
+        """`most`, or `least`: what is asked of it, if something is."""
+        goal = f"< {most:.4g}" if most is not None else f">= {least:.4g}" if least is not None else ""
+        fine = not (most is not None and value >= most or least is not None and value < least)
+        if not fine:
+            self.missed.append(f"{name}: {value:.4g} {unit}, asked for {goal}")
+        shown = f"{value:.4g} {unit}".strip()
+        self.lines.append("| " + " | ".join((name, shown, *others, goal, "" if not goal else "met" if fine else "**missed**")) + " |")
 
 
-def median_of(step, wait):
-    """Milliseconds of a step, of ten at a time."""
-    times = []
-    for _ in range(9):
-        start = time.perf_counter()
-        for _ in range(10):
-            step()
-        wait()
-        times.append((time.perf_counter() - start) / 10)
-    return statistics.median(times) * 1e3
+def start(what, device, *arguments, environment, **more):
+    command = [sys.executable, str(HERE / "programs.py"), what, device, *map(str, arguments)]
+    return subprocess.Popen(command, env={**os.environ, **environment, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, **more)
 
 
-def run(device, dispatcher="compiled"):
-    import serving
+def figures_of(program):
+    printed, _ = program.communicate(timeout=600)
+    if program.returncode:
+        raise SystemExit(f"a program of the benchmark ended with {program.returncode}; its error is above")
+    return json.loads(printed.splitlines()[-1])
 
-    command = [sys.executable, __file__, "--program", device]
-    if device == "cpu":
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+@contextlib.contextmanager
+def serves(*options, memory="4GiB", **more):
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
-        with serving.Server(folder, memory="4GiB", environment={"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}) as server:
-            environment = {**server.environment(), "OMP_NUM_THREADS": "1", "TESSERA_DISPATCHER": dispatcher}
-            return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        with serving.Server(pathlib.Path(folder), *options, memory=memory, environment=ONE_THREAD, **more) as server:
+            yield server
 
 
-def report(local, card, in_python):
-    missed, rows = [], []
+def alone(what, dispatcher="compiled"):
+    """The figures on a card that is all of the processor."""
+    with serves() as server:
+        return figures_of(start(what, "tessera", environment={**server.environment(), "TESSERA_DISPATCHER": dispatcher}))
+
+
+def near():
+    """On the host of the slice server."""
+    local = figures_of(start("everything", "cpu", environment=ONE_THREAD))
+    card, in_python = alone("everything"), alone("everything", "python")
+    table = Table("On the host", "Program and server on one host, over a Unix socket.", "what", "virtual card", "local")
     for name, value in card.items():
-        goal, fine, unit = "", True, "us"
-        if name in GOALS:
-            goal, fine = f"< {GOALS[name]:g}", value < GOALS[name]
-        elif name in LEAST:
-            goal, fine, unit = f">= {LEAST[name]:g}", value >= LEAST[name], "GiB/s"
-        elif name.startswith("step"):
-            most = STEPS * local[name]
-            goal, fine, unit = f"< {most:.2f}", value < most, "ms"
-        elif name.startswith("recorded"):
-            most = local[name.removeprefix("recorded ")]
-            goal, fine, unit = f"< {most:.2f}", value < most, "ms"
+        beside = f"{local[name]:.4g}" if name in local else ""
+        if name.startswith("issue"):
+            table.row(name, value, "us", beside, most=ISSUE)
+        elif name in ("round trip", "item"):
+            table.row(name, value, "us", beside, most=ROUND_TRIP if name == "round trip" else None)
+        elif name.startswith("copy"):
+            table.row(name, value, "GiB/s", beside, least=COPIES)
         elif name.startswith(("bytes", "operations")):
-            unit = ""
-        beside = f"{local[name]:.2f}" if name in local else ""
-        rows.append(f"| {name} | {value:.2f} {unit} | {beside} | {goal} | {'' if not goal else 'met' if fine else '**missed**'} |")
-        missed += [] if fine else [f"{name}: {value:.2f} {unit}, asked for {goal}"]
+            table.row(name, value, "", "")
+        elif name.startswith("recorded"):
+            table.row(name, value, "ms", beside, most=local[name.removeprefix("recorded ")])
+        else:
+            # A decoder is asked for only when it is recorded: nobody decodes op by op who is in a hurry.
+            table.row(name, value, "ms", beside, most=None if "decoder" in name else STEPS * local[name])
     for name, value in in_python.items():
-        if not name.startswith(("issue", "step")):
-            continue
-        beside = f"{local[name]:.2f}" if name in local else ""
-        of_issue, fine, name = name.startswith("issue"), value < IN_PYTHON, f"{name}, dispatcher in Python"
-        goal, met = (f"< {IN_PYTHON:g}", "met" if fine else "**missed**") if of_issue else ("", "")
-        rows.append(f"| {name} | {value:.2f} {'us' if of_issue else 'ms'} | {beside} | {goal} | {met} |")
-        missed += [] if fine or not of_issue else [f"{name}: {value:.2f} us, asked for {goal}"]
-    head = ["# The device: figures", "", "`make device-bench`, one thread on each side, program and server on one host over a Unix socket.", ""]
-    head += ["Missed: " + ("; ".join(missed) if missed else "none of the goals below."), ""]
-    return head + ["| what | virtual card | local | goal | |", "|---|---|---|---|---|", *rows]
+        if name.startswith(("issue", "step")):
+            of_issue, beside = name.startswith("issue"), f"{local[name]:.4g}" if name in local else ""
+            table.row(f"{name}, dispatcher in Python", value, "us" if of_issue else "ms", beside, most=IN_PYTHON if of_issue else None)
+    return table
+
+
+def far():
+    """From other hosts, as far as their distance goes."""
+    table = Table(
+        "From another host",
+        "Over TCP through a proxy that makes everything later (bench/delay.py). Each step is waited for; a recorded one may take the round trip longer than on the host.",
+        "what", "virtual card", "on the host",
+    )  # fmt: skip
+    here = alone("far")
+    for added in (0.0, *DELAYS_MS):
+        with serves(listen="tcp:127.0.0.1:0") as server, delay.Delay(server.address, added / 2e3) as proxy:
+            there = figures_of(start("far", "tessera", environment={**server.environment(), "TESSERA_SLICES": proxy.address}))
+        lost = there["round trip"] / 1e3
+        for name, value in there.items():
+            if name == "round trip":
+                table.row(f"{name}, {added:g} ms added", value, "us", f"{here[name]:.4g}")
+            else:
+                table.row(f"{name}, {added:g} ms added", value, "ms", f"{here[name]:.4g}", most=here[name] + lost if name.startswith("recorded") else None)
+    return table
+
+
+def processor_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tenants():
+    """Of one card, all busy at once."""
+    table = Table(
+        "Tenants",
+        "Servers with one thread each, whose shares are those of one processor. What each gets is the time of the processor that the system counts for its server, by "
+        f"the time that passed; memory is what a program could have before its error, of {MEMORY_MIB} MiB. Goal: off by less than {OFF:.0%} of its share.",
+        "shares", "off at most", "time that each got", "MiB that each got",
+    )  # fmt: skip
+    for shares in CARDS:
+        with contextlib.ExitStack() as stack:
+            servers = [stack.enter_context(serves("--share", share, memory=f"{MEMORY_MIB}MiB")) for share in shares]
+            programs = [start("tenant", "tessera", BUSY, environment=server.environment(), stdin=subprocess.PIPE) for server in servers]
+            for program in programs:
+                assert program.stdout.readline() == "ready\n"
+            before = [processor_seconds(server.process.pid) for server in servers]
+            for program in programs:
+                program.stdin.write("\n")
+                program.stdin.flush()
+            figures = [figures_of(program) for program in programs]
+            got = [(processor_seconds(server.process.pid) - since) / BUSY for server, since in zip(servers, before)]
+        off = max(abs(one - share) / share for one, share in zip(got, shares))
+        memory = ", ".join(f"{one['MiB']}" for one in figures)
+        table.row(" : ".join(f"{share:g}" for share in shares), 100 * off, "%", ", ".join(f"{one:.3f}" for one in got), memory, most=100 * OFF)
+    return table
+
+
+def moves():
+    """To another server, which has loaded everything but what is moved."""
+    table = Table(
+        "Moves",
+        "From the call that saves the card until the program has a value of it from another server, which had loaded everything else (`--standby`); "
+        "the snapshot lies on disk, with fsync, or in memory.",
+        "what", "takes",
+    )  # fmt: skip
+    for where in (None, "/dev/shm"):
+        for mib, most in MOVES.items():
+            with tempfile.TemporaryDirectory(prefix="tessera-", dir=where) as folder:
+                seconds = min(move(mib, pathlib.Path(folder)) for _ in range(3))
+            table.row(f"{mib} MiB, {'on disk' if where is None else 'in memory'}", seconds, "s", most=most)
+    return table
+
+
+def move(mib, folder):
+    with serves("--snapshots", folder, epoch=7) as first:
+        token, socket = "0" * 31 + "1", folder / "second.sock"
+        command = [sys.executable, "-m", "tessera.slice", "--memory", "4GiB", "--standby", "--listen", f"unix:{socket}"]
+        environment = {**os.environ, **ONE_THREAD, "TESSERA_TOKEN": token, "TESSERA_EPOCH": "8"}
+        second = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert second.stdout.readline() == "standing by\n"
+            program = start("moved", "tessera", mib, environment=first.environment(), stdin=subprocess.PIPE)
+            assert program.stdout.readline() == "saved\n"
+            second.stdin.write(f"{folder}/moved\n")
+            second.stdin.flush()
+            address = second.stdout.readline().split()[-1]
+            program.stdin.write(f"{address} {token} 8\n")
+            program.stdin.flush()
+            return figures_of(program)["seconds"]
+        finally:
+            second.kill()
+            second.wait()
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--program")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
-    if options.program:
-        return program(options.program)
-    text = "\n".join(report(run("cpu"), run("tessera"), run("tessera", "python")))
+    tables = [near(), far(), tenants(), moves()]
+    missed = [row for table in tables for row in table.missed]
+    lines = ["# The device: figures", "", "`make device-bench`, one thread on each side.", ""]
+    lines += ["Missed: " + ("; ".join(missed) if missed else "none of the goals below."), ""]
+    lines += [line for table in tables for line in (*table.lines, "")]
+    text = "\n".join(lines)
     print(text)
     if options.out:
-        options.out.write_text(text + "\n")
+        options.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--elastic", metavar="FILE", type=pathlib.Path, help="use what neighbours leave; a file they share")
     parser.add_argument("--snapshots", metavar="FOLDER", type=pathlib.Path, help="folder for snapshots; without it they are refused")
     parser.add_argument("--restore", metavar="FILE", type=pathlib.Path, help="go on from this snapshot")
+    parser.add_argument("--standby", action="store_true", help="load everything, then read from standard input which snapshot to go on from")
     parser.add_argument("--linger", type=float, metavar="SECONDS", help="end after this long without a program")
     parser.add_argument("--lease", type=float, metavar="SECONDS", help="end when the host of the program was not heard of for that long")
     parser.add_argument("--await-host", action="store_true", help="wait for that host as long as it takes to come; the lease counts from then on")
@@ -105,7 +106,9 @@ def arguments() -> argparse.Namespace:
         parser.error("several slices find each other at the address --group")
     if options.rank == 0 and not options.listen:
         parser.error("--listen says where the program finds the slice")
-    if options.rank > 0 and (options.restore or options.checkpoints or options.snapshots):
+    if options.standby and (options.restore or options.checkpoints):
+        parser.error("--standby is told later what to go on from")
+    if options.rank > 0 and (options.restore or options.standby or options.checkpoints or options.snapshots):
         parser.error("the first server of a card writes its snapshots, and goes on from them, for all of its slices")
     return options
 
@@ -145,8 +148,8 @@ def main() -> None:
             kept = checkpoints.Checkpoints()
             kept.listen()
             owner = kept.restore(executor)
-        elif options.restore:
-            owner = snapshot.load(executor, options.restore)
+        elif file := awaited() if options.standby else options.restore:
+            owner = snapshot.load(executor, file)
     except (snapshot.Damaged, OSError, torch.OutOfMemoryError) as error:
         sys.exit(f"the snapshot cannot be gone on from: {error}")
     listener = _native.Listener(
@@ -158,6 +161,14 @@ def main() -> None:
     counts.keep(executor, options.share)
     say(f"listening {listener.address}")
     end(served.run)
+
+
+def awaited() -> pathlib.Path:
+    """The snapshot that a server which has loaded everything goes on from, once it is told."""
+    print("standing by", flush=True)
+    if not (file := sys.stdin.readline().strip()):
+        sys.exit("nobody needs this server: it was not told which snapshot to go on from")
+    return pathlib.Path(file)
 
 
 def say(line: str) -> None:
