@@ -156,8 +156,8 @@ fn an_image_that_is_made_while_it_runs_has_its_card_and_it_goes_on() {
     let snapshot = worker.folder.path().join("snapshot/1");
     assert_eq!(fs::read_to_string(snapshot.join("work/.card/device")).expect("saved"), "42\n");
     assert!(snapshot.join("image/inventory.img").exists() && !snapshot.join("card").exists());
-    // It would only be copied with the next one.
-    assert!(!worker.folder.path().join("work/.card/device").exists());
+    let left = fs::read_dir(worker.folder.path().join("work/.card")).expect("the next save finds a folder");
+    assert_eq!(left.count(), 0, "it would only be copied with the next one");
     goes_on(&worker);
     dump(&mut worker);
     let status = worker.stopped();
@@ -179,6 +179,22 @@ fn a_card_that_cannot_be_saved_is_told_of_and_the_program_goes_on() {
     assert!(status.image.is_none() && status.not_saved.contains("no space left"), "{}", status.not_saved);
     assert_eq!(status.exit, Some(Exit::Code(0)), "it was told to stop in its own way");
     assert!(worker.output(Stream::Stdout).contains("stopped at"));
+}
+
+/// What a job puts in the place of its card leads root nowhere.
+#[test]
+fn a_link_in_the_place_of_what_is_saved_is_not_followed() {
+    let precious = tempfile::tempdir().expect("a temporary folder");
+    fs::write(precious.path().join("precious"), "kept").expect("writable");
+    let save =
+        format!("rm -rf {PLACE}/work/.card; ln -s {} {PLACE}/work/.card; echo saved >&0", precious.path().display());
+    let mut worker = begun(COUNTS, &saves(&save));
+    worker.output_with("2\n");
+    worker.send(&Request::Snapshot { number: 1 });
+    let status = snapshot_of(&mut worker);
+    assert!(why(&status).contains("cannot be put beside its image"), "{status:?}");
+    assert_eq!(fs::read_to_string(precious.path().join("precious")).expect("still there"), "kept");
+    goes_on(&worker);
 }
 
 /// It is said of a save for which nobody waits.

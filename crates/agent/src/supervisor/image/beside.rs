@@ -4,9 +4,10 @@
 //! servers asked to save. What they have executed is no more than what the program has issued, and what they have not
 //! is in its journal.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -155,10 +156,21 @@ impl Imaging {
 
     /// Takes what is saved of the card out of the worker's folder: copied with that it would take its size in time,
     /// while the program stands still, and in room.
+    ///
+    /// That folder is the job's, who may put a link there: what is moved is the entry itself, and nothing is looked at
+    /// before it lies where nobody else can put another in its place.
     fn set_card_aside(&self, number: u64) -> Result<(), String> {
-        let aside = snapshot_in(&self.plan.snapshots, number).join(CARD_FOLDER);
-        let moved = fs::create_dir(&aside).and_then(|()| move_all(&self.saved_card(), &aside));
-        moved.map_err(|error| format!("what is saved of its card cannot be put beside its image: {error}"))
+        let (card, aside) = (self.saved_card(), snapshot_in(&self.plan.snapshots, number).join(CARD_FOLDER));
+        let set = || -> io::Result<()> {
+            fs::rename(&card, &aside)?;
+            let seen = fs::symlink_metadata(&aside)?;
+            if !seen.is_dir() {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+            DirBuilder::new().mode(0o700).create(&card)?;
+            lchown(&card, Some(seen.uid()), Some(seen.gid()))
+        };
+        set().map_err(|error| format!("what is saved of its card cannot be put beside its image: {error}"))
     }
 
     /// Puts it into the copy of the worker's folder.
@@ -167,8 +179,9 @@ impl Imaging {
             return Ok(());
         }
         let snapshot = snapshot_in(&self.plan.snapshots, number);
-        let aside = snapshot.join(CARD_FOLDER);
-        let moved = move_all(&aside, &snapshot.join(WORK_FOLDER).join(SAVED)).and_then(|()| fs::remove_dir(&aside));
+        let copied = snapshot.join(WORK_FOLDER).join(SAVED);
+        // What a server writes that was told too late that nobody waits for it.
+        let moved = fs::remove_dir_all(&copied).and_then(|()| fs::rename(snapshot.join(CARD_FOLDER), &copied));
         moved.map_err(|error| format!("what is saved of its card cannot be put into its image: {error}"))
     }
 
@@ -192,14 +205,6 @@ impl Imaging {
             }
         }
     }
-}
-
-/// Moves what is in a folder into another one of the same disk.
-fn move_all(from: &Path, to: &Path) -> io::Result<()> {
-    fs::read_dir(from)?.try_for_each(|entry| {
-        let entry = entry?;
-        fs::rename(entry.path(), to.join(entry.file_name()))
-    })
 }
 
 /// Ends processes that are stopped, the first of them last: none of the others goes on for a moment because its parent
