@@ -222,10 +222,17 @@ proptest! {
             let same = pool.preview(&world.state, &spec, now(&world));
             let granted = granted(&decide(&mut world, &mut pool), id);
             // Of a queue only the first four requests are looked at in search of the one that has waited longest. One
-            // more before them may so end what was kept for the last of them.
+            // more before them may so end what was kept for the last of them, or have it kept for somebody else.
             let of_queue = waiting.iter().filter(|id| world.state.job(**id).is_some_and(|job| job.spec.queue == spec.queue));
-            let pushed = explanation.code == WaitCode::ReservedForEarlier && of_queue.count() >= 4;
-            if !(pushed && granted.is_some()) {
+            let may_push = of_queue.count() >= 4;
+            let pushed = match explanation.code {
+                WaitCode::ReservedForEarlier => granted.is_some(),
+                WaitCode::Ready if granted.is_none() => {
+                    explain(&world, &mut pool, id).code == WaitCode::ReservedForEarlier
+                }
+                _ => false,
+            };
+            if !(may_push && pushed) {
                 prop_assert_eq!(explanation.code == WaitCode::Ready, granted.is_some(), "{:?}", explanation);
                 prop_assert_eq!(promised(preview.clone()).is_some(), granted.is_some(), "{:?}", preview);
             }
