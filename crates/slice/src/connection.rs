@@ -30,8 +30,8 @@ use crate::{
 /// Bulk data smaller than this goes on the socket: waking up costs more than copying it there.
 const LEAST_SHARED: usize = 128 << 10;
 pub(crate) const REACH: Duration = Duration::from_secs(10);
-/// For how long the other side is looked at before this one sleeps. To sleep and to be woken takes some 15 us, and 40 on
-/// a machine that has nothing else to do and sleeps itself; most answers and next questions come sooner.
+/// For how long the other side is looked at before this one sleeps. To sleep and to be woken takes some 15 us. It takes
+/// 40 on a machine that sleeps itself, with nothing else to do. Most answers and next questions come sooner.
 const EAGER: Duration = Duration::from_micros(30);
 
 /// The socket below.

@@ -1,6 +1,5 @@
 //! A worker whose card is on another node, with a test in the place of the slice server there.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,10 +8,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tessera_agent::device::{Plan, ProgramPlace};
+use tessera_agent::device::ProgramPlace;
 use tessera_slice::handshake::{Credentials, Slice, Versions, of_server};
 
-use super::support::{PATIENCE, example};
+use super::support::{PATIENCE, device_plan, example};
 
 /// Less than a word to a server that hangs may take.
 const SOON: Duration = Duration::from_secs(8);
@@ -34,16 +33,7 @@ impl Server {
     /// Starts a worker of its card, with a program of the shell.
     fn worker(&self, script: &str) -> Worker {
         let server = format!("tcp:{}", self.listener.local_addr().expect("an address"));
-        let plan = Plan {
-            command: Vec::new(),
-            environment: BTreeMap::new(),
-            of_program: BTreeMap::new(),
-            build: String::new(),
-            start_within: PATIENCE,
-            place: ProgramPlace::Apart { server, within: PATIENCE },
-            slices: Vec::new(),
-            across: None,
-        };
+        let plan = device_plan(&[], ProgramPlace::Apart { server, within: PATIENCE }, Vec::new());
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut command = Command::new(example("with_device"));
         command.arg(serde_json::to_string(&plan).expect("plain data")).args(["/bin/sh", "-c", script]);

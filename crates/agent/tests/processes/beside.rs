@@ -5,13 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::support::{Supervised, fence, is_alive, launch, pid_in, wait_for};
+use super::support::{Supervised, is_alive, launch, pid_in, wait_for};
 use tempfile::TempDir;
 use tessera_agent::supervisor::image::{ImagePlan, PLACE};
 use tessera_agent::supervisor::message::{CompanionPlan, Request};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::supervisor::status::{Cause, Exit, Phase, Status};
-use tessera_agent::worker::{StopPolicy, StopSignal};
 
 /// A program that counts, and says so when it is told to stop.
 const COUNTS: &str = "trap 'echo stopped at $i; exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done";
@@ -23,7 +22,9 @@ fn criu() -> PathBuf {
     found.expect("CRIU is there (deploy/setup.sh test)")
 }
 
-/// A worker with two scripts: its program, and what runs beside it and speaks with the supervisor on its standard input.
+/// A worker of two scripts: its program, and what runs beside it.
+///
+/// The latter speaks with the supervisor on its standard input.
 fn worker(program: &str, beside: &str) -> Supervised {
     worker_of(criu(), program, beside)
 }
@@ -68,12 +69,6 @@ fn begun(program: &str, beside: &str) -> Supervised {
     worker.send(&Request::Begin);
     worker.until(|status| status.process.is_some() || status.phase == Phase::Stopped);
     worker
-}
-
-/// Tells it to stop, and to be dumped for that.
-fn dump(worker: &mut Supervised) {
-    let policy = StopPolicy { signal: StopSignal::default(), grace: Duration::from_secs(20) };
-    worker.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::Ordered, save: true });
 }
 
 /// Waits until each process of a tree stands still, of which this is the first.
@@ -159,7 +154,7 @@ fn an_image_that_is_made_while_it_runs_has_its_card_and_it_goes_on() {
     let left = fs::read_dir(worker.folder.path().join("work/.card")).expect("the next save finds a folder");
     assert_eq!(left.count(), 0, "it would only be copied with the next one");
     goes_on(&worker);
-    dump(&mut worker);
+    worker.stop_and(true, Duration::from_secs(20));
     let status = worker.stopped();
     assert!(status.image.is_some(), "{}: {}", status.message, status.not_saved);
     assert!(worker.folder.path().join("work/.card/device").exists(), "it was saved again");
@@ -174,7 +169,7 @@ fn a_card_that_cannot_be_saved_is_told_of_and_the_program_goes_on() {
     let status = snapshot_of(&mut worker);
     assert!(why(&status).contains("no space left"), "{status:?}");
     goes_on(&worker);
-    dump(&mut worker);
+    worker.stop_and(true, Duration::from_secs(20));
     let status = worker.stopped();
     assert!(status.image.is_none() && status.not_saved.contains("no space left"), "{}", status.not_saved);
     assert_eq!(status.exit, Some(Exit::Code(0)), "it was told to stop in its own way");
@@ -228,8 +223,7 @@ fn a_stop_does_not_wait_for_the_card_of_an_image_that_is_made_besides() {
 fn a_grace_that_ends_while_its_card_is_saved_ends_it() {
     let mut worker = begun(COUNTS, &saves("true"));
     worker.output_with("2\n");
-    let policy = StopPolicy { signal: StopSignal::default(), grace: Duration::from_secs(2) };
-    worker.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::Ordered, save: true });
+    worker.stop_and(true, Duration::from_secs(2));
     let status = worker.stopped();
     assert!(status.image.is_none() && !status.within_grace, "{status:?}");
     assert!(!is_alive(status.process.expect("it ran").pid));

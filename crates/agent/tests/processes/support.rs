@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tessera_agent::boot::BootTime;
 use tessera_agent::cgroup::Limits;
+use tessera_agent::device::{Plan, PlannedSlice, ProgramPlace};
 use tessera_agent::supervisor::message::{Inbox, Launch, Notice, Request, encode};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::supervisor::probe::whole_trees_end;
@@ -170,8 +171,13 @@ impl Supervised {
     }
 
     pub fn stop(&mut self, grace: Duration) {
+        self.stop_and(false, grace);
+    }
+
+    /// Tells it to stop, and to be saved before that where its job wants it.
+    pub fn stop_and(&mut self, save: bool, grace: Duration) {
         let policy = StopPolicy { signal: StopSignal::default(), grace };
-        self.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::Ordered, save: false });
+        self.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::Ordered, save });
     }
 
     /// What the worker has written so far.
@@ -224,6 +230,20 @@ pub fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a path");
     let build = own.parent().and_then(Path::parent).expect("target/debug/deps");
     build.join("examples").join(name)
+}
+
+/// How a worker with a device is begun: these are the command of its servers, where its program is, and its slices.
+pub fn device_plan(command: &[&str], place: ProgramPlace, slices: Vec<PlannedSlice>) -> Plan {
+    Plan {
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        environment: BTreeMap::new(),
+        of_program: BTreeMap::new(),
+        build: String::new(),
+        start_within: PATIENCE,
+        place,
+        slices,
+        across: None,
+    }
 }
 
 /// Waits for a condition, with a bound.

@@ -8,9 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
-use tessera_agent::device::{Plan, PlannedSlice, ProgramPlace};
+use tessera_agent::device::{PlannedSlice, ProgramPlace};
 
-use super::support::{PATIENCE, example, wait_for};
+use super::support::{PATIENCE, device_plan, example, wait_for};
 
 /// The code with which a worker ends that tells why.
 const TOLD: i32 = 125;
@@ -45,23 +45,16 @@ impl Companion {
     /// Starts one with a server that is this script, and waits until questions are answered.
     fn start(server: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let plan = Plan {
-            command: ["/bin/sh", "-c", server].map(str::to_owned).to_vec(),
+        let slice = PlannedSlice {
+            device: "cpu".to_owned(),
             environment: BTreeMap::new(),
-            of_program: BTreeMap::new(),
-            build: String::new(),
-            start_within: PATIENCE,
-            place: ProgramPlace::Unaware(folder.path().to_owned()),
-            slices: vec![PlannedSlice {
-                device: "cpu".to_owned(),
-                environment: BTreeMap::new(),
-                share: 1.0,
-                part: 1.0,
-                threads: 1,
-                memory_mib: 64,
-            }],
-            across: None,
+            share: 1.0,
+            part: 1.0,
+            threads: 1,
+            memory_mib: 64,
         };
+        let place = ProgramPlace::Unaware(folder.path().to_owned());
+        let plan = device_plan(&["/bin/sh", "-c", server], place, vec![slice]);
         let (own, other) = UnixStream::pair().expect("a socket pair");
         let mut command = Command::new(example("with_device"));
         command.arg(serde_json::to_string(&plan).expect("plain data"));
@@ -70,6 +63,12 @@ impl Companion {
         let mut supervisor = Speaker::new(own);
         assert_eq!(supervisor.hear(), "ready");
         Self { child, supervisor, folder }
+    }
+
+    /// Asks for a save, of which its server hears under this number.
+    fn save(&mut self, server: &mut Speaker, number: u64) {
+        self.supervisor.say("save");
+        assert_eq!(server.hear(), format!("save still {number}"));
     }
 
     fn connect(&self, name: &str) -> Speaker {
@@ -117,10 +116,8 @@ fn a_program_is_told_to_wait_and_then_where_its_card_is() {
 fn an_answer_that_comes_late_is_not_taken_for_that_of_the_next_save() {
     let mut companion = Companion::start(SERVES);
     let mut server = companion.server();
-    companion.supervisor.say("save");
-    assert_eq!(server.hear(), "save still 1");
-    companion.supervisor.say("save");
-    assert_eq!(server.hear(), "save still 2");
+    companion.save(&mut server, 1);
+    companion.save(&mut server, 2);
     server.say("saved 10 1");
     server.say("failed 2 no space left");
     assert_eq!(companion.supervisor.hear(), "failed no space left");
@@ -137,8 +134,7 @@ fn a_question_that_is_never_asked_keeps_nobody_waiting() {
     let mut companion = Companion::start(SERVES);
     let mut server = companion.server();
     let silent: Vec<Speaker> = (0..3).map(|_| companion.connect(".card.sock")).collect();
-    companion.supervisor.say("save");
-    assert_eq!(server.hear(), "save still 1");
+    companion.save(&mut server, 1);
     server.say("saved 10 1");
     assert_eq!(companion.supervisor.hear(), "saved");
     assert!(companion.ask(r#"{"where": true}"#).contains("address"));
@@ -152,8 +148,7 @@ fn a_question_that_is_never_asked_keeps_nobody_waiting() {
 fn a_server_that_comes_again_is_asked() {
     let mut companion = Companion::start(SERVES);
     let mut server = companion.server();
-    companion.supervisor.say("save");
-    assert_eq!(server.hear(), "save still 1");
+    companion.save(&mut server, 1);
     drop(server);
     let mut server = companion.server();
     assert_eq!(server.hear(), "save still 2", "it may have saved, and told nobody");

@@ -188,8 +188,8 @@ impl Imaging {
     /// Gives up an image for which the tree stands still and that it can do without: it is to hear something.
     pub fn give_up_snapshot(&mut self, group: &WorkerGroup) -> Option<Ended> {
         if let Some(running) = self.running.as_ref().filter(|running| matches!(running.step, Step::Copy(_))) {
-            // It is a child of this process and not waited for, so the pid is its own. Its end is told like any other.
-            let _ = kill_pid(running.pid);
+            // Its end is told like any other.
+            running.kill();
         }
         let waiting = self.beside.as_ref().and_then(|beside| beside.waiting.as_ref());
         waiting.filter(|waiting| waiting.number.is_some())?;

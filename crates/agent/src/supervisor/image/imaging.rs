@@ -250,8 +250,7 @@ impl Imaging {
     /// Ends what takes too long. Its end is told like any other.
     pub(super) fn end_what_is_late(&self) {
         if let Some(running) = self.running.as_ref().filter(|running| running.is_late()) {
-            // It is a child of this process and not waited for, so the pid is its own.
-            let _ = kill_pid(running.pid);
+            running.kill();
         }
     }
 
@@ -260,8 +259,7 @@ impl Imaging {
         let speaks =
             |running: &&Running| !matches!(running.step, Step::Dump { .. } | Step::Snapshot { .. } | Step::Restore);
         if let Some(running) = self.running.as_ref().filter(speaks) {
-            // It is a child of this process and not waited for, so the pid is its own.
-            let _ = kill_pid(running.pid);
+            running.kill();
         }
     }
 
@@ -379,6 +377,11 @@ impl Running {
         let mut said = vec![0; 1 << 16];
         let length = self.says.read_at(&mut said, 0).unwrap_or(0);
         String::from_utf8_lossy(&said[..length]).into_owned()
+    }
+
+    pub(super) fn kill(&self) {
+        // It is a child of this process and not waited for, so the pid is its own.
+        let _ = kill_pid(self.pid);
     }
 
     fn is_late(&self) -> bool {
