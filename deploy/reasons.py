@@ -41,7 +41,16 @@ def variants(path, enum):
         yield code, comments[name]
 
 
+def words(path, macro):
+    """Codes that a macro is given with their comments."""
+    body = re.search(rf"^{macro}! {{\n(.*?)\n}}", (ROOT / path).read_text(encoding="utf-8"), re.S | re.M).group(1)
+    for comments, code in re.findall(r"((?:    /// [^\n]*\n)+)    \w+ = \"([A-Z_]+)\",", body):
+        yield code, " ".join(line.strip()[4:] for line in comments.splitlines())
+
+
 def table(heads, rows):
+    rows = list(rows)
+    assert rows, f"a table of {heads[0]}s without rows: is what it is made from written otherwise now?"
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join([f"`{row[0]}`", *row[1:]]) + " |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -55,7 +64,7 @@ def document():
         "\n## Reasons of a job's state\n\nIn `Job.reason.code`, in its history and in watch events.\n\n",
         table(["reason", "meaning"], variants("crates/ledger/src/reason.rs", "Reason")),
         "\n## Why a job waits\n\nThe binding constraint that `tessera job why` names.\n\n",
-        table(["constraint", "meaning"], variants("crates/placement/src/why.rs", "WaitCode")),
+        table(["constraint", "meaning"], words("crates/explain/src/words.rs", "wait_codes")),
         "\n## Refusals of the ledger\n\nParts of a plan, and commands of actors, are refused with these; those that a caller can meet are"
         " among the errors above.\n\n",
         table(["code", "meaning"], variants("crates/ledger/src/rejection.rs", "Rejection")),

@@ -17,9 +17,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tessera_actor::ActorMeters;
+use tessera_explain::WaitCode;
 use tessera_metrics::declare::Number;
 use tessera_metrics::{Counters, Gauges, QueueLabels, TracedHistograms, revision, table};
-use tessera_placement::{Fragmentation, WaitCode};
+use tessera_placement::Fragmentation;
 use tessera_usage::Keeper;
 
 use self::backups::BackupMeters;

@@ -11,7 +11,7 @@ use tessera_ledger::{
 
 use crate::added;
 use crate::rehearsal::Rehearsal;
-use tessera_placement::Explanation;
+use tessera_explain::{Explanation, explain};
 use tessera_placement::Limits;
 
 /// A change that is only thought of.
@@ -201,7 +201,7 @@ fn outcome(with: &mut Rehearsal, id: JobId) -> Moves {
     let (pool, state) = with.pool();
     let allocation = state.job(id).and_then(|job| state.allocation(job.allocation?));
     match (allocation, state.job(id)) {
-        (None, Some(job)) => Moves::Waits(pool.explain(state, job, state.time())),
+        (None, Some(job)) => Moves::Waits(explain(pool, state, job, state.time())),
         (allocation, _) => Moves::Runs(allocation.map(|allocation| placed(allocation)).unwrap_or_default()),
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tessera_ledger::{Command, Job, JobId, JobSpec, JobState, LogTime, Outcome, Rejection, State};
 
 use crate::rehearsal::Rehearsal;
+use tessera_explain::{Explanation, WaitCode, explain, is_never_together};
 use tessera_placement::Limits;
-use tessera_placement::{Explanation, WaitCode};
 
 /// Most ends of jobs that are played through, and most allocations that are looked at for all of them together.
 const ENDS: u64 = 4_096;
@@ -146,9 +146,9 @@ fn started(state: &State, job: JobId) -> bool {
 fn kept(rehearsal: &mut Rehearsal, id: JobId) -> Option<Explanation> {
     let now = rehearsal.now;
     let (pool, state) = rehearsal.pool();
-    let explanation = pool.explain(state, state.job(id)?, now);
+    let explanation = explain(pool, state, state.job(id)?, now);
     let helpless = match explanation.code {
-        WaitCode::Affinity => pool.is_never_together(state, &state.job(id)?.spec),
+        WaitCode::Affinity => is_never_together(pool, state, &state.job(id)?.spec),
         WaitCode::NotWaiting
         | WaitCode::Held
         | WaitCode::SuspendedByUser
@@ -169,7 +169,7 @@ fn never(rehearsal: &mut Rehearsal, id: JobId, without_limit: u32) -> Unknown {
     }
     let now = rehearsal.now;
     let (pool, state) = rehearsal.pool();
-    state.job(id).map_or(Unknown::TooFar, |job| Unknown::NeverFits(pool.explain(state, job, now)))
+    state.job(id).map_or(Unknown::TooFar, |job| Unknown::NeverFits(explain(pool, state, job, now)))
 }
 
 /// The jobs that hold blocks, by when they end.

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tessera_explain::{Preview, preview};
 use tessera_foresight::{AddedNodes, Change, Estimate, Moves, Unknown, WhatIf, Whom, terms, what_if, when};
 use tessera_ledger::*;
-use tessera_placement::{Pool, Preview};
+use tessera_placement::Pool;
 use world::history::{Step, nodes, step};
 use world::{World, card, cards, job};
 
@@ -330,7 +331,8 @@ fn a_preview_says_what_spoke_for_each_node() {
     spec.affinity.data = ["imagenet".to_owned(), "resnet".to_owned()].into();
     spec.affinity.preferred = vec![PreferredLabel { key: "rack".to_owned(), value: "r1".to_owned(), weight: 40 }];
     spec.affinity.together = "rack".to_owned();
-    let Preview::Starts { workers } = Pool::new(&world.state).preview(&world.state, &spec, world.state.time()) else {
+    let Preview::Starts { workers } = preview(&mut Pool::new(&world.state), &world.state, &spec, world.state.time())
+    else {
         panic!("it waits")
     };
     let judged = terms(&world.state, &spec, &workers);

@@ -314,9 +314,9 @@ fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     let Outcome::Submitted(id) = outcome else { panic!("the job was not accepted: {outcome:?}") };
     refresh(&mut cluster, &mut pool);
     let job = cluster.state.job(id).expect("the job was just submitted").clone();
-    bencher
-        .with_inputs(|| pool.clone())
-        .bench_local_values(|mut pool| (pool.explain(&cluster.state, &job, cluster.state.time()), pool));
+    bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
+        (tessera_explain::explain(&mut pool, &cluster.state, &job, cluster.state.time()), pool)
+    });
 }
 
 /// Which moves would make room on a full pool for a job that needs a whole large card, when all of a thousandth of the

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{LogTime, State, UNKNOWN};
+use tessera_ledger::{JobId, LogTime, NodeId, State, UNKNOWN};
 
 use crate::decide::Limits;
 use crate::demand::Applicant;
@@ -39,17 +39,54 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// Cards kept for a job from all jobs behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reservation {
-    pub(crate) holder: WaitingKey,
+pub struct Reservation {
+    holder: WaitingKey,
     shape: ShapeId,
     request: Arc<Request>,
     line: LineId,
-    pub(crate) kept: Kept,
+    kept: Kept,
     /// Whether it is in force from the start of the round.
-    pub(crate) out_of_turn: bool,
+    out_of_turn: bool,
 }
 
 impl Reservation {
+    /// For whom.
+    #[must_use]
+    pub fn holder(&self) -> JobId {
+        self.holder.job
+    }
+
+    /// Number of cards.
+    #[must_use]
+    pub fn cards(&self) -> usize {
+        self.kept.cards.len()
+    }
+
+    /// The hosts of which something is kept.
+    pub fn hosts(&self) -> impl Iterator<Item = NodeId> {
+        self.kept.hosts.keys().copied()
+    }
+
+    /// By when all of it is free, if that is known.
+    #[must_use]
+    pub fn free_by(&self) -> Option<LogTime> {
+        self.kept.free_by
+    }
+
+    /// Whether it is kept from the start of a round, whoever's turn it is.
+    #[must_use]
+    pub fn is_out_of_turn(&self) -> bool {
+        self.out_of_turn
+    }
+
+    /// The same without what is kept of hosts.
+    #[must_use]
+    pub fn without_hosts(&self) -> Self {
+        let mut without = self.clone();
+        without.kept.hosts.clear();
+        without
+    }
+
     /// Whether it keeps its cards from a job, once it is in force for that one; `recalls`: whether the job's queue has a
     /// guarantee to recall. Whoever is over before the cards are free delays nobody.
     fn binds(&self, job: &Request, recalls: bool, now: LogTime) -> bool {

@@ -1,4 +1,4 @@
-//! Placement: where jobs go, who is preempted for whom, what is kept free, and why a job waits.
+//! Placement: where jobs go, who is preempted for whom, and what is kept free.
 //!
 //! Everything here is pure: a view of the ledger in, a [`Plan`](tessera_ledger::Plan) and reasons out. No clock is
 //! read, nothing is drawn at random, nothing is iterated in the order of a hash: equal states give equal plans.
@@ -12,13 +12,14 @@
 //!   (docs/decisions/0011-racks.md), within the maxima of queues and what hosts have left, with renumbering where it
 //!   makes room (P7, P10). Turns follow from guarantees and fair share, lower priorities of the same queue give way,
 //!   loans are recalled (P5d, law L4), and cards are kept free for first jobs of queues that wait too long.
-//! * [`Pool::explain`] and [`Pool::preview`] answer *why* and *what if* with the same code that decides.
+//! * [`Pool::inquire`] answers questions about a request with the same code that decides: whether it starts, what it
+//!   lacks, whether it would fit if it asked for something else.
 //! * [`Pool::make_room`] finds few moves after which a job fits, [`Pool::fragmentation`] says how much of what is free
 //!   the observed mix of requests cannot use.
 //!
-//! Two crates stand apart: `tessera-check` validates any plan against the state, independently of the code that made it,
-//! and `tessera-foresight` plays a copy of the pool forward with what is here: when a job starts, what a change would do,
-//! which moves would bring free room together.
+//! Three crates stand apart: `tessera-check` validates any plan against the state, independently of the code that made it,
+//! `tessera-explain` makes sentences of what a job that waits lacks, and `tessera-foresight` plays a copy of the pool
+//! forward with what is here: when a job starts, what a change would do, which moves would bring free room together.
 //!
 //! What it does not do:
 //!
@@ -42,8 +43,8 @@ mod decide;
 mod demand;
 mod fit;
 mod fragmentation;
-mod held_back;
 mod index;
+mod inquiry;
 mod kept;
 mod line;
 mod loss;
@@ -51,19 +52,16 @@ mod mix;
 mod moves;
 mod pool;
 mod preempt;
-mod preview;
 mod price;
 mod queues;
 mod request;
 mod reserve;
-mod shortage;
 mod tariff;
 mod victims;
 mod waits;
-mod why;
 
 /// The last size with which something works, between one with which it does and one with which it does not.
-fn bisect(mut works: usize, mut fails: usize, mut does_work: impl FnMut(usize) -> bool) -> usize {
+pub fn bisect(mut works: usize, mut fails: usize, mut does_work: impl FnMut(usize) -> bool) -> usize {
     while works.abs_diff(fails) > 1 {
         let middle = usize::midpoint(works, fails);
         if does_work(middle) { works = middle } else { fails = middle }
@@ -102,8 +100,11 @@ fn fewest<T: Clone>(all: &[T], enough: impl Fn(&[T]) -> bool) -> Option<Vec<T>> 
 pub use decide::{Decision, Limits};
 pub use fit::affinity::{cached, preferred};
 pub use fragmentation::Fragmentation;
+pub use inquiry::{BeyondGuarantee, Inquiry, Start, Supply, TurnBefore};
+pub use kept::Reservation;
 pub use loss::Loss;
 pub use moves::{CompactionOrder, PlannedMove, Rules, has_company};
 pub use pool::{Pool, Work};
-pub use preview::{Preview, PreviewedVictim};
-pub use why::{Explanation, WaitCode};
+pub use queues::OverMaximum;
+pub use request::STOPPING;
+pub use waits::Lack;

@@ -12,7 +12,7 @@ use tessera_ledger::{
 };
 
 /// Time for stopping a job whose time limit is over.
-pub(crate) const STOPPING: Duration = Duration::from_secs(30);
+pub const STOPPING: Duration = Duration::from_secs(30);
 
 /// What a job asks for, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -54,7 +54,7 @@ impl Tariff {
 
 impl Pool {
     /// Makes prices anew if enough has changed. They follow from the free room and the mix of requests at that moment.
-    pub(crate) fn reprice_if_due(&mut self, state: &State) {
+    pub fn reprice_if_due(&mut self, state: &State) {
         if self.tariff.is_due(self.mix.counted(), self.index.classes.len()) {
             self.reprice(state);
         }

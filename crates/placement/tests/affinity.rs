@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tessera_check::{Problem, check};
+use tessera_explain::{Preview, WaitCode};
 use tessera_ledger::*;
-use tessera_placement::{Limits, Pool, Preview, WaitCode};
+use tessera_placement::{Limits, Pool};
 use world::{World, cards, job};
 
 const GPU: CardKind = CardKind::Gpu;
@@ -154,7 +155,7 @@ fn a_gang_that_cannot_be_together_waits_and_says_why() {
     world.place();
     assert_eq!(world.job_state(waiting), JobState::Pending);
     let job = world.state.job(waiting).unwrap().clone();
-    let explanation = Pool::new(&world.state).explain(&world.state, &job, world.state.time());
+    let explanation = tessera_explain::explain(&mut Pool::new(&world.state), &world.state, &job, world.state.time());
     assert_eq!(explanation.code, WaitCode::Affinity);
     assert_eq!(
         explanation.sentence,
@@ -181,7 +182,12 @@ fn avoided_jobs_are_avoided_until_they_end() {
     pool.refresh(&world.state, &touched);
     let decision = pool.decide(&world.state, LogTime(world.time), &Limits::default());
     assert_eq!(decision.plan.parts, []);
-    let explanation = pool.explain(&world.state, &world.state.job(waiting).unwrap().clone(), world.state.time());
+    let explanation = tessera_explain::explain(
+        &mut pool,
+        &world.state,
+        &world.state.job(waiting).unwrap().clone(),
+        world.state.time(),
+    );
     assert_eq!(explanation.code, WaitCode::Affinity);
     assert_eq!(explanation.change.as_deref(), Some("leave out affinity.avoid, or wait until those jobs end"));
     // One of them ends: the node that it left is found by the same index, without being built anew.
@@ -350,8 +356,8 @@ proptest! {
         let wishing = JobSpec { affinity: wishes, packing, ..plain.clone() };
         let starts = |preview| matches!(preview, Preview::Starts { .. });
         let mut pool = Pool::new(&world.state);
-        let without = starts(pool.preview(&world.state, &plain, world.state.time()));
-        prop_assert_eq!(starts(pool.preview(&world.state, &wishing, world.state.time())) || !without, true);
+        let without = starts(tessera_explain::preview(&mut pool, &world.state, &plain, world.state.time()));
+        prop_assert_eq!(starts(tessera_explain::preview(&mut pool, &world.state, &wishing, world.state.time())) || !without, true);
         if let Some(job) = world.try_submit(wishing) {
             world.place();
             prop_assert!(!without || world.job_state(job) == JobState::Starting);

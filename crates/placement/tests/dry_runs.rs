@@ -4,8 +4,9 @@ mod world;
 
 use std::time::Duration;
 
+use tessera_explain::Preview;
 use tessera_ledger::*;
-use tessera_placement::{Loss, Preview};
+use tessera_placement::Loss;
 use world::{World, cards, job, preview, two_cards};
 
 use CardKind::Gpu;

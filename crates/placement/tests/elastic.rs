@@ -5,8 +5,9 @@ mod world;
 
 use std::time::Duration;
 
+use tessera_explain::Preview;
 use tessera_ledger::*;
-use tessera_placement::{Pool, Preview};
+use tessera_placement::Pool;
 use world::{World, cards, job};
 
 use CardKind::Gpu;
@@ -67,8 +68,9 @@ fn nobody_gives_way_for_more_than_the_least_number() {
 
 #[test]
 fn a_dry_run_says_of_an_elastic_gang_what_a_decision_does() {
-    let preview =
-        |world: &World, spec: &JobSpec| Pool::new(&world.state).preview(&world.state, spec, LogTime(world.time));
+    let preview = |world: &World, spec: &JobSpec| {
+        tessera_explain::preview(&mut Pool::new(&world.state), &world.state, spec, LogTime(world.time))
+    };
     let mut world = pool(5);
     world.queue("small", "", Some((30, 1000)));
     world.submit(job(10, 10));

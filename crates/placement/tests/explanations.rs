@@ -4,8 +4,9 @@ mod world;
 
 use std::time::Duration;
 
+use tessera_explain::{Preview, WaitCode};
 use tessera_ledger::*;
-use tessera_placement::{Limits, Pool, Preview, WaitCode};
+use tessera_placement::{Limits, Pool};
 use world::{World, cards, explain, job, preview, two_cards};
 
 use CardKind::{Gpu, Npu};
@@ -15,7 +16,7 @@ fn listed(world: &World, ids: &[JobId]) -> Vec<&'static str> {
     let mut pool = Pool::new(&world.state);
     pool.decide(&world.state, LogTime(world.time), &Limits::default());
     let jobs = ids.iter().map(|id| world.state.job(*id).expect("the job is known"));
-    jobs.map(|job| pool.waits_for(&world.state, job, LogTime(world.time)).name()).collect()
+    jobs.map(|job| tessera_explain::waits_for(&pool, &world.state, job, LogTime(world.time)).name()).collect()
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn a_backoff_is_over_at_its_time_though_nothing_was_written_since() {
     let job = world.state.job(id).expect("it waits").clone();
     let at = |seconds: u64| {
         let now = LogTime(world.state.time().0 + seconds * 1000);
-        Pool::new(&world.state).explain(&world.state, &job, now).code
+        tessera_explain::explain(&mut Pool::new(&world.state), &world.state, &job, now).code
     };
     assert_eq!((at(0), at(59)), (WaitCode::Backoff, WaitCode::Backoff));
     assert_eq!(at(60), WaitCode::Ready);
@@ -225,7 +226,10 @@ fn a_gang_that_all_hosts_together_do_not_hold_is_told_that_waiting_does_not_help
     // Two on one of the hosts as long as the other job runs, and one on the other: only now there is no room.
     let id = world.submit(three(4_000, Span::Card));
     let undecided = world.state.job(id).expect("it was just submitted");
-    assert_eq!(Pool::new(&world.state).explain(&world.state, undecided, world.state.time()).code, WaitCode::Ready);
+    assert_eq!(
+        tessera_explain::explain(&mut Pool::new(&world.state), &world.state, undecided, world.state.time()).code,
+        WaitCode::Ready
+    );
     let node = world.slices(other)[0].card.node;
     let elsewhere = world.state.nodes().map(|known| known.id).find(|id| *id != node).expect("there are two");
     let (node, eligibility, reason) = (elsewhere, Eligibility::Cordoned, String::new());
@@ -298,7 +302,7 @@ fn asking_why_a_job_waits_does_not_change_where_it_goes() {
     let mut pool = Pool::new(&world.state);
     pool.decide(&world.state, LogTime(world.time), &Limits::default());
     let asked = world.state.job(id).expect("it is known").clone();
-    let explanation = pool.explain(&world.state, &asked, world.state.time());
+    let explanation = tessera_explain::explain(&mut pool, &world.state, &asked, world.state.time());
     assert_eq!(explanation.change.as_deref(), Some("ask for at most 3 TFLOPS per virtual card"));
     world.finish(jobs[2]);
     let touched = world.state.take_touched();

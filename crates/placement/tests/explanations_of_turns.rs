@@ -4,8 +4,8 @@ mod world;
 
 use std::time::Duration;
 
+use tessera_explain::WaitCode;
 use tessera_ledger::*;
-use tessera_placement::WaitCode;
 use world::{World, cards, explain, job};
 
 use CardKind::{Gpu, Npu};

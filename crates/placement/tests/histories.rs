@@ -7,8 +7,9 @@ mod found;
 mod world;
 
 use proptest::prelude::*;
+use tessera_explain::WaitCode;
 use tessera_ledger::{JobId, LogTime, PlanPart};
-use tessera_placement::{Decision, Limits, Pool, WaitCode};
+use tessera_placement::{Decision, Limits, Pool};
 use world::history::{RandomCard, Step, limits, nodes, step};
 use world::{World, cases};
 
@@ -67,7 +68,7 @@ fn has_limited_gang(world: &World, decision: &Decision) -> bool {
 
 fn code_of(world: &World, id: JobId) -> WaitCode {
     let job = world.state.job(id).expect("the job is known");
-    Pool::new(&world.state).explain(&world.state, job, world.state.time()).code
+    tessera_explain::explain(&mut Pool::new(&world.state), &world.state, job, world.state.time()).code
 }
 
 /// The jobs that are told that the pool is too small for them.

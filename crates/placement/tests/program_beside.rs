@@ -5,8 +5,9 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tessera_explain::WaitCode;
 use tessera_ledger::*;
-use tessera_placement::{Pool, WaitCode};
+use tessera_placement::Pool;
 use world::{World, cards, explain, job};
 
 const LABELS: [(&str, &str); 2] = [DEVICE_LABEL, (DEVICE_VERSION_LABEL, "2.9.1")];

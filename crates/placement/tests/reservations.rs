@@ -5,8 +5,9 @@ mod world;
 
 use std::time::Duration;
 
+use tessera_explain::WaitCode;
 use tessera_ledger::*;
-use tessera_placement::{Limits, WaitCode};
+use tessera_placement::Limits;
 use world::stream::{ENDLESS, PATIENCE, ROUND, Stream};
 use world::{World, card, cards, exit, job, spanning};
 
@@ -91,7 +92,7 @@ fn what_a_host_has_beyond_what_is_kept_may_be_used() {
     assert!(!stream.waits(small), "of four processors one is held and two are kept");
     assert!(stream.waits(other));
     let job = stream.world.state.job(other).unwrap().clone();
-    let why = stream.pool.explain(&stream.world.state, &job, stream.world.state.time());
+    let why = tessera_explain::explain(&mut stream.pool, &stream.world.state, &job, stream.world.state.time());
     assert_eq!(why.code, WaitCode::ReservedForEarlier);
     let text = format!("it would fit, but room on the host \"a\" is kept for job {large}, which has waited longer");
     assert_eq!(why.sentence, text);
@@ -301,7 +302,7 @@ fn whether_the_pool_could_hold_a_job_is_told_exactly() {
     let mut code = |world: &mut World, spec: JobSpec| {
         let id = world.submit(spec);
         let job = world.state.job(id).unwrap().clone();
-        let code = pool.explain(&world.state, &job, world.state.time()).code;
+        let code = tessera_explain::explain(&mut pool, &world.state, &job, world.state.time()).code;
         world.apply(Command::CancelJob { job: id });
         code
     };
@@ -317,7 +318,7 @@ fn whether_the_pool_could_hold_a_job_is_told_exactly() {
     let mut code = |world: &mut World, spec: JobSpec| {
         let id = world.submit(spec);
         let job = world.state.job(id).unwrap().clone();
-        pool.explain(&world.state, &job, world.state.time()).code
+        tessera_explain::explain(&mut pool, &world.state, &job, world.state.time()).code
     };
     assert_ne!(code(&mut world, JobSpec { gang: 299, ..job(4, 10) }), WaitCode::ExceedsPool);
     assert_eq!(code(&mut world, JobSpec { gang: 300, ..job(4, 10) }), WaitCode::ExceedsPool, "a slice is lost there");

@@ -4,8 +4,9 @@ mod world;
 
 use proptest::prelude::*;
 use tessera_check::check;
+use tessera_explain::Preview;
 use tessera_ledger::*;
-use tessera_placement::{CompactionOrder, Decision, PlannedMove, Pool, Preview};
+use tessera_placement::{CompactionOrder, Decision, PlannedMove, Pool};
 use world::history::{nodes, step};
 use world::{World, cards, job};
 
@@ -233,7 +234,7 @@ proptest! {
             return Ok(());
         }
         world.carry_out(&made);
-        let preview = Pool::new(&world.state).preview(&world.state, &spec, world.state.time());
+        let preview = tessera_explain::preview(&mut Pool::new(&world.state), &world.state, &spec, world.state.time());
         prop_assert!(matches!(preview, Preview::Starts { .. }), "{:?}", preview);
     }
 }

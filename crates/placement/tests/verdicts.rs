@@ -6,8 +6,9 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tessera_explain::{Explanation, Preview, WaitCode};
 use tessera_ledger::*;
-use tessera_placement::{Decision, Explanation, Pool, Preview, WaitCode};
+use tessera_placement::{Decision, Pool};
 use world::history::{Step, limits, nodes, request, step};
 use world::{World, cards, cases, job};
 
@@ -40,7 +41,7 @@ fn decide(world: &mut World, pool: &mut Pool) -> Decision {
 
 fn explain(world: &World, pool: &mut Pool, id: JobId) -> Explanation {
     let job = world.state.job(id).expect("it is known").clone();
-    pool.explain(&world.state, &job, LogTime(world.time))
+    tessera_explain::explain(pool, &world.state, &job, LogTime(world.time))
 }
 
 /// What a decision grants a job, and who gives way for that.
@@ -64,7 +65,7 @@ fn promised(preview: Preview) -> Option<(Vec<PlannedWorker>, Vec<JobId>)> {
 
 /// Asks for a dry run, submits, asks why, and decides; answers what was said and done.
 fn foretold(world: &mut World, pool: &mut Pool, spec: JobSpec) -> (Preview, Explanation, Option<Vec<JobId>>) {
-    let preview = pool.preview(&world.state, &spec, now(world));
+    let preview = tessera_explain::preview(pool, &world.state, &spec, now(world));
     let id = world.submit(spec);
     let touched = world.state.take_touched();
     pool.refresh(&world.state, &touched);
@@ -213,13 +214,13 @@ proptest! {
         }
         let spec = asked.spec();
         if let Some(id) = World::try_submit(&mut copy_of(&world), spec.clone()) {
-            let preview = pool.preview(&world.state, &spec, now(&world));
+            let preview = tessera_explain::preview(&mut pool, &world.state, &spec, now(&world));
             prop_assert_eq!(world.submit(spec.clone()), id);
             let touched = world.state.take_touched();
             pool.refresh(&world.state, &touched);
             let explanation = explain(&world, &mut pool, id);
             // At the prices that one more such request may have changed.
-            let same = pool.preview(&world.state, &spec, now(&world));
+            let same = tessera_explain::preview(&mut pool, &world.state, &spec, now(&world));
             let granted = granted(&decide(&mut world, &mut pool), id);
             // Of a queue only the first four requests are looked at in search of the one that has waited longest. One
             // more before them may so end what was kept for the last of them, or have it kept for somebody else.

@@ -43,11 +43,12 @@ fn a_closed_queue_gets_nothing_until_it_opens_and_then_without_another_event() {
     assert_eq!(decision.next_wakeup, Some(opens));
     world.commit(&decision);
     assert_eq!(world.state.job(other).unwrap().state, JobState::Starting);
-    let told = pool.explain(&world.state, world.state.job(waiting).unwrap(), LogTime(world.time));
+    let told =
+        tessera_explain::explain(&mut pool, &world.state, world.state.job(waiting).unwrap(), LogTime(world.time));
     assert_eq!(told.code.name(), "OUTSIDE_WINDOW");
     assert!(told.sentence.contains("60 s"), "{}", told.sentence);
     pool.refresh(&world.state, &world.state.clone().take_touched());
-    let code = pool.waits_for(&world.state, world.state.job(waiting).unwrap(), LogTime(world.time));
+    let code = tessera_explain::waits_for(&pool, &world.state, world.state.job(waiting).unwrap(), LogTime(world.time));
     assert_eq!(code.name(), "OUTSIDE_WINDOW");
 
     world.time = opens.0;

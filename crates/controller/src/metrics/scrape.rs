@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use tessera_explain::WaitCode;
 use tessera_ledger::{BlockCounts, CardKind, Eligibility, JobState, NodeState, Percent, QueueAmount, State};
 use tessera_metrics::{QueueLabels, Scrape, table};
-use tessera_placement::WaitCode;
 use tessera_usage::Keeper;
 
 use super::Waits;

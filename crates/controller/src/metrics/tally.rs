@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use tessera_explain::WaitCode;
 use tessera_ledger::{AllocationId, Event, IdleStep, Job, JobId, JobState, Revision, State, WorkerState};
-use tessera_placement::WaitCode;
 
 /// What is counted of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]

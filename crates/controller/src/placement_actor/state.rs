@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_explain::{explain, preview, waits_by_queue, waits_for};
 use tessera_foresight::CompactionPlan;
 use tessera_ledger::{Command, Job, JobState, LogTime, NodeId, Outcome, Percent, Plan, Request, Revision, State};
 use tessera_placement::{Fragmentation, Limits, Pool};
@@ -119,7 +120,7 @@ impl Placement {
                 if let Some(known) = &mut self.known {
                     known.pool.set_load(load.clone());
                     effects.push(Effect::Measured(known.pool.fragmentation(&known.state)));
-                    effects.push(Effect::Waits(known.pool.waits_by_queue(&known.state)));
+                    effects.push(Effect::Waits(waits_by_queue(&known.pool, &known.state)));
                 }
                 self.load = load;
                 return effects;
@@ -255,15 +256,15 @@ impl Placement {
         let Some(known) = &mut self.known else { return };
         match question {
             Question::Explain { job, reply } => {
-                let explanation = known.state.job(job).map(|job| known.pool.explain(&known.state, job, now));
+                let explanation = known.state.job(job).map(|job| explain(&mut known.pool, &known.state, job, now));
                 reply.send(explanation);
             }
             Question::Waits { jobs, reply } => {
                 let waiting = jobs.iter().filter_map(|job| known.state.job(*job)).filter(|job| is_waiting(job));
-                let waits = waiting.map(|job| (job.id, known.pool.waits_for(&known.state, job, now)));
+                let waits = waiting.map(|job| (job.id, waits_for(&known.pool, &known.state, job, now)));
                 reply.send(waits.collect());
             }
-            Question::Preview { spec, reply } => reply.send(known.pool.preview(&known.state, &spec, now)),
+            Question::Preview { spec, reply } => reply.send(preview(&mut known.pool, &known.state, &spec, now)),
             Question::Compaction(reply) => reply.send(self.compaction.progress()),
             Question::StopCompaction(reply) => {
                 self.compaction.stop();

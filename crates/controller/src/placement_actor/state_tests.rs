@@ -117,14 +117,14 @@ async fn questions_are_answered_from_the_same_index() {
     let (reply, answer) = tessera_actor::Reply::channel();
     stage.on(Event::Asked(Question::Explain { job: waiting, reply }));
     let explanation = answer.await.expect("it answers at once").expect("the job is known");
-    assert_eq!(explanation.code, tessera_placement::WaitCode::Held);
+    assert_eq!(explanation.code, tessera_explain::WaitCode::Held);
     let (reply, answer) = tessera_actor::Reply::channel();
     stage.on(Event::Asked(Question::Preview { spec: Box::new(job(4)), reply }));
     let preview = answer.await.expect("it answers at once");
-    assert!(matches!(preview, tessera_placement::Preview::Starts { .. }), "{preview:?}");
+    assert!(matches!(preview, tessera_explain::Preview::Starts { .. }), "{preview:?}");
     let (reply, answer) = tessera_actor::Reply::channel();
     stage.on(Event::Asked(Question::Waits { jobs: vec![JobId(99), waiting], reply }));
-    assert_eq!(answer.await.expect("it answers at once"), [(waiting, tessera_placement::WaitCode::Held)]);
+    assert_eq!(answer.await.expect("it answers at once"), [(waiting, tessera_explain::WaitCode::Held)]);
     let (reply, answer) = tessera_actor::Reply::channel();
     stage.on(Event::Asked(Question::Explain { job: JobId(99), reply }));
     assert_eq!(answer.await.expect("it answers at once"), None);

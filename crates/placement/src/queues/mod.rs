@@ -23,10 +23,13 @@ const WHOLE: u64 = 1_000_000_000_000;
 
 /// A queue that a grant would take above its maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OverMaximum {
-    pub(crate) queue: String,
-    pub(crate) used: QueueAmount,
-    pub(crate) maximum: QueueAmount,
+pub struct OverMaximum {
+    /// The queue, or one above it.
+    pub queue: String,
+    /// What it holds.
+    pub used: QueueAmount,
+    /// What it may hold.
+    pub maximum: QueueAmount,
 }
 
 /// A guarantee that a grant would exceed.

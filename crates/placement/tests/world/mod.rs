@@ -10,8 +10,9 @@ pub mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tessera_explain::{Explanation, Preview};
 use tessera_ledger::*;
-use tessera_placement::{Decision, Explanation, Limits, Pool, Preview};
+use tessera_placement::{Decision, Limits, Pool};
 pub use tessera_testkit::job;
 
 /// A ledger with what a test needs to drive it.
@@ -301,12 +302,12 @@ pub fn explain(world: &World, id: JobId) -> Explanation {
     let mut pool = Pool::new(&world.state);
     pool.decide(&world.state, LogTime(world.time), &Limits::default());
     let job = world.state.job(id).expect("the job is known").clone();
-    pool.explain(&world.state, &job, LogTime(world.time))
+    tessera_explain::explain(&mut pool, &world.state, &job, LogTime(world.time))
 }
 
 /// What would become of a job if it were submitted now.
 pub fn preview(world: &World, spec: &JobSpec) -> Preview {
-    Pool::new(&world.state).preview(&world.state, spec, LogTime(world.time))
+    tessera_explain::preview(&mut Pool::new(&world.state), &world.state, spec, LogTime(world.time))
 }
 
 /// Two cards with 6 and 4 of 10 blocks free.

@@ -9,10 +9,11 @@ mod compare;
 
 use std::collections::VecDeque;
 
+use tessera_explain::{Explanation, explain};
 use tessera_ledger::{
     Command, EntryPosition, JobId, LogTime, Outcome, Plan, PlanPart, Rejection, Request, Revision, State, Touched,
 };
-use tessera_placement::{Explanation, Limits, Pool};
+use tessera_placement::{Limits, Pool};
 
 pub use compare::Difference;
 
@@ -160,7 +161,7 @@ impl Replay {
         };
         let state = &kept.state;
         let followed = self.follows.and_then(|id| state.job(id)).cloned();
-        let explanation = followed.map(|job| self.pool.clone().explain(state, &job, state.time()));
+        let explanation = followed.map(|job| explain(&mut self.pool.clone(), state, &job, state.time()));
         let again = |pool: &Pool| {
             [committed_at, state.time()].into_iter().find_map(|now| {
                 let mut trial = pool.clone();

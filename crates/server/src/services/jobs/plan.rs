@@ -2,10 +2,10 @@
 
 use tessera_api::job_spec::job_of_request;
 use tessera_api::{job_view, v1};
+use tessera_explain::{Preview, PreviewedVictim};
 use tessera_foresight::{Whom, terms};
 use tessera_ledger::wire::{WireEnum, duration_to_wire};
 use tessera_ledger::{JobSpec, State};
-use tessera_placement::{Preview, PreviewedVictim};
 use tokio::time::Instant;
 use tonic::Status;
 

@@ -1,10 +1,10 @@
 //! Why a job waits, from the placement actor's own code.
 
 use tessera_api::{Refusal, job_view, limits, v1};
+use tessera_explain::{Explanation, WaitCode};
 use tessera_foresight::Whom;
 use tessera_ledger::JobId;
 use tessera_ledger::wire::{FieldError, WireEnum};
-use tessera_placement::{Explanation, WaitCode};
 use tokio::time::Instant;
 use tonic::Status;
 
