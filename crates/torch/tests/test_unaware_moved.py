@@ -161,25 +161,31 @@ def test_one_that_cannot_be_dumped_goes_on_from_what_it_wrote_and_is_dumped_when
     assert program.began() == 2
 
 
-def test_an_agent_that_dies_does_not_disturb_it_nor_a_control_plane_that_dies_while_it_is_dumped(pool, tmp_path):
+def dies(pool, name):
+    """The agent of a node, or a member, ends without a word."""
+    pool.processes[name].kill()
+    pool.processes[name].wait()
+
+
+def test_an_agent_that_dies_does_not_disturb_it_nor_its_dump_when_the_control_plane_dies_too(pool, tmp_path):
     program = Unaware(pool, tmp_path)
     program.is_at(7)
     (home,) = nodes_of(pool, program.job)
     before = processes_on(pool, home)
     outputs = lambda: [file.read_text() for file in (pool.folder / home / "workers").glob("*/stdout.*")]
     others = sum("step 15 " in output for output in outputs())
-    pool.processes[home].kill()
-    pool.processes[home].wait()
+    dies(pool, home)
     program.may_come_to(1)
     wait("it to go on without an agent", lambda: sum("step 15 " in output for output in outputs()) > others)
     pool.start_node(home)
     program.is_at(15)
     assert processes_on(pool, home) == before and len(program.shown()["history"]) == 1
     pool.tessera("job", "suspend", program.job)
-    pool.processes["m0"].kill()
-    pool.processes["m0"].wait()
+    dies(pool, home)
+    dies(pool, "m0")
     pool.start_member(0)
-    assert len(program.suspended()["checkpoints"]) == 1
+    pool.start_node(home)
+    assert len(program.is_suspended()["checkpoints"]) == 1
     assert not processes_on(pool, home)
     pool.tessera("job", "resume", program.job)
     program.runs_in(2)

@@ -30,7 +30,7 @@ def trained(step):
     print("step", step, loss.item().hex(), flush=True)
     return loss
 def is_held(step):
-    return step % 8 == 7 and held.exists() and held.read_text() <= f"{step // 8:02}"
+    return step % 8 == 7 and held.exists() and int(held.read_text() or 0) <= step // 8
 def says(loss):
     print("ends at", *(p.detach().cpu().double().sum().item().hex() for p in model.parameters()), loss.item().hex(), flush=True)
 """
@@ -96,10 +96,13 @@ class Unaware:
         wait(f"it to come to step {step}", looked, 120)
 
     def may_come_to(self, part):
-        self._held.write_text(f"{part:02}")
+        self._held.write_text(str(part))
 
     def suspended(self):
         self.pool.tessera("job", "suspend", self.job)
+        return self.is_suspended()
+
+    def is_suspended(self):
         return wait("it to be suspended", lambda: (seen := self.shown())["state"] == "suspended" and seen, 120)
 
     def runs_in(self, attempt):
