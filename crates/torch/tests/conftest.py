@@ -45,3 +45,18 @@ def checkpoints(tmp_path):
     kept = tmp_path / "checkpoint"
     kept.mkdir()
     return kept
+
+
+@pytest.fixture
+def without(pool):
+    """Takes nodes out of use, for as long as a test lasts."""
+    taken = []
+
+    def take(*nodes):
+        taken.extend(nodes)
+        for node in nodes:
+            pool.tessera("node", "drain", node, "--yes")
+
+    yield take
+    for node in taken:
+        pool.tessera("node", "uncordon", node)

@@ -70,20 +70,6 @@ def test_more_than_the_memory_of_its_card_is_refused_as_pytorch_refuses_it(pool)
     assert printed == "256\nrefused 0.0\n"
 
 
-@pytest.fixture
-def without(pool):
-    """Takes nodes out of use, for as long as a test lasts."""
-    taken = []
-
-    def take(node):
-        taken.append(node)
-        pool.tessera("node", "drain", node, "--yes")
-
-    yield take
-    for node in taken:
-        pool.tessera("node", "uncordon", node)
-
-
 @pytest.mark.alone
 def test_two_jobs_on_one_card_get_no_more_of_its_time_than_their_sizes(pool, without):
     # Each computes as much as it can for some seconds, and says how much processor time its server took meanwhile.
