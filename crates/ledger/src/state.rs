@@ -56,9 +56,19 @@ impl WaitingKey {
 
     fn since(began: LogTime, priority: u32, job: JobId) -> Self {
         let inverse_priority = 100u32.saturating_sub(priority);
-        let behind = HEAD_START.as_millis() as u64 * u64::from(inverse_priority);
-        Self { place: began.0.saturating_add(behind), inverse_priority, job }
+        Self { place: began.0.saturating_add(behind(inverse_priority)), inverse_priority, job }
     }
+
+    /// When the job would have begun to wait if it had waited all that it has without a break: no later than it does now.
+    #[must_use]
+    pub fn began(&self) -> LogTime {
+        LogTime(self.place.saturating_sub(behind(self.inverse_priority)))
+    }
+}
+
+/// Milliseconds by which a job stands behind one of the highest priority that came at the same time.
+const fn behind(inverse_priority: u32) -> u64 {
+    HEAD_START.as_millis() as u64 * inverse_priority as u64
 }
 
 /// An answered request.

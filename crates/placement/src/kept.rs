@@ -146,6 +146,11 @@ impl Keeping<'_> {
         kept.stuck_since(self.at.state).is_none_or(|since| self.at.now.since(since) <= self.limits.stuck_after)
     }
 
+    /// Whether a job has waited longer than that for its grant. Most have not, which their place in line tells.
+    fn has_waited(&self, holder: WaitingKey, long: Duration) -> bool {
+        self.at.now.since(holder.began()) > long && self.waited(holder).is_some_and(|waited| waited > long)
+    }
+
     /// How long a job has waited for its grant.
     fn waited(&self, holder: WaitingKey) -> Option<Duration> {
         Some(self.at.now.since(waits_since(self.at.state, holder)?))
@@ -210,7 +215,7 @@ impl Pool {
             return Vec::new();
         }
         let mut oldest: Vec<_> = self.firsts().collect();
-        oldest.retain(|(holder, ..)| keeping.waited(*holder).is_some_and(|waited| waited > very_long(limits)));
+        oldest.retain(|(holder, ..)| keeping.has_waited(*holder, very_long(limits)));
         oldest.sort_unstable_by_key(|(holder, ..)| (Reverse(keeping.waited(*holder)), holder.job));
         for (holder, shape, line) in oldest.into_iter().take(IMPOSSIBLE_PASSED_OVER) {
             let admitted = self.line.shapes.get(shape).is_some_and(|shape| self.admits_least(shape));

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tessera_ledger::{CardId, HostRequest, NodeId};
+use tessera_ledger::{CardId, HostRequest, NodeId, Percent};
 
 use super::Index;
 use super::class::ClassId;
@@ -86,14 +86,23 @@ impl Column {
     /// is known.
     fn best(&self, outlines: &Outlines, surroundings: &Surroundings) -> Option<(NodeId, u16)> {
         let least = self.least.iter().copied().min().filter(|least| *least != NOWHERE)?;
-        let blocks = self.least.iter().enumerate().filter(|(_, best)| **best == least).map(|(block, _)| block * BLOCK);
-        let within = |start: usize| (start..).zip(self.badness[start..].iter().take(BLOCK));
-        let equals = blocks.flat_map(within).filter(|(_, badness)| **badness == least).map(|(position, _)| position);
         let compared = if surroundings.load.is_empty() { 1 } else { NODES_COMPARED };
-        let nodes =
-            |position: usize| outlines.shared[position].nodes.iter().take(compared).map(move |node| (*node, position));
-        let least_busy = equals.flat_map(nodes).min_by_key(|(node, _)| (surroundings.load(*node), *node));
-        let (node, position) = least_busy?;
+        let mut least_busy: Option<((Percent, NodeId), usize)> = None;
+        // Loops, and no chain of iterators: that would carry the best one along through every position.
+        for start in (0..self.badness.len()).step_by(BLOCK).filter(|start| self.least[start / BLOCK] == least) {
+            for (position, badness) in (start..).zip(&self.badness[start..start + BLOCK]) {
+                if *badness != least {
+                    continue;
+                }
+                for node in outlines.shared[position].nodes.iter().take(compared) {
+                    let key = (surroundings.load(*node), *node);
+                    if least_busy.is_none_or(|(known, _)| key < known) {
+                        least_busy = Some((key, position));
+                    }
+                }
+            }
+        }
+        let ((_, node), position) = least_busy?;
         Some((node, self.card[position]))
     }
 

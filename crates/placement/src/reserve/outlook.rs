@@ -7,7 +7,7 @@ use tessera_ledger::{CardId, HostRequest, NodeId, Span};
 
 use super::{Kept, NONE, Sought, Wait, millionths, until_host};
 use crate::demand::{Demand, Offer};
-use crate::fit::seats::{Seat, Site};
+use crate::fit::seats::{Seat, Site, Sums};
 use crate::fit::share::Candidate;
 use crate::index::Index;
 use crate::index::card::CardEntry;
@@ -106,9 +106,17 @@ impl<'a> Outlook<'a> {
             let mut site = Site { cards: self.left(&step.held).collect(), workers: virtual_cards };
             site.fill(self.index, self.demand, virtual_cards)
         };
-        let first = self.steps.partition_point(|step| fill(step).len() < virtual_cards as usize);
-        let step = self.steps.get(first)?;
-        Some((step.wait.max(around), fill(step)))
+        // Mostly it is the first step at which the sums are enough: to add up costs little, to divide much.
+        let sums = |step: &Step| Sums::of(self.demand, self.left(&step.held)).virtual_cards(self.demand);
+        let by_sums = self.steps.partition_point(|step| sums(step) < virtual_cards);
+        let (next, later) = self.steps.get(by_sums..)?.split_first()?;
+        let is_short = |seats: &Vec<Seat>| seats.len() < virtual_cards as usize;
+        let (mut step, mut seats) = (next, fill(next));
+        if is_short(&seats) {
+            step = later.get(later.partition_point(|step| is_short(&fill(step))))?;
+            seats = fill(step);
+        }
+        Some((step.wait.max(around), seats))
     }
 
     /// What a card has left beside what is held of it, if the request can use that.
