@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tessera_explain::{WaitCode, explain};
 use tessera_ledger::{BlockState, JobId, LogTime, NodeState, State};
-use tessera_placement::{Pool, WaitCode};
+use tessera_placement::Pool;
 
 use super::{Oracle, View};
 
@@ -56,7 +57,7 @@ fn unfinished(state: &State) -> Option<String> {
 fn unexplained(state: &State) -> Option<String> {
     let mut pool = Pool::new(state);
     state.jobs_from(JobId(1)).filter(|job| !job.state.is_terminal()).find_map(|job| {
-        let explanation = pool.explain(state, job, state.time());
+        let explanation = explain(&mut pool, state, job, state.time());
         let lasting = matches!(
             explanation.code,
             WaitCode::ExceedsPool

@@ -139,13 +139,17 @@ async fn answer_questions(mut questions: Mailbox<Question>, view: LedgerView) {
         let mut pool = Pool::new(&state);
         question.handle(|question| match question {
             Question::Explain { job, reply } => {
-                reply.send(state.job(job).map(|job| pool.explain(&state, job, state.time())))
+                reply.send(state.job(job).map(|job| tessera_explain::explain(&mut pool, &state, job, state.time())))
             }
             Question::Waits { jobs, reply } => {
                 let jobs = jobs.iter().filter_map(|job| state.job(*job));
-                reply.send(jobs.map(|job| (job.id, pool.waits_for(&state, job, state.time()))).collect());
+                reply.send(
+                    jobs.map(|job| (job.id, tessera_explain::waits_for(&pool, &state, job, state.time()))).collect(),
+                );
             }
-            Question::Preview { spec, reply } => reply.send(pool.preview(&state, &spec, state.time())),
+            Question::Preview { spec, reply } => {
+                reply.send(tessera_explain::preview(&mut pool, &state, &spec, state.time()))
+            }
             Question::Compaction(reply) => reply.send(compaction),
             Question::StopCompaction(reply) => {
                 compaction.phase = CompactionPhase::Stopped;
