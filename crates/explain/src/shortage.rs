@@ -11,7 +11,7 @@ use crate::words::{Explanation, WaitCode};
 
 /// The same job with as few virtual cards as it starts with, no more and no fewer.
 pub(crate) fn least(spec: &JobSpec) -> JobSpec {
-    JobSpec { gang: spec.gang_min.unwrap_or(spec.gang), gang_min: None, ..spec.clone() }
+    JobSpec { gang: *spec.gang_sizes().start(), gang_min: None, ..spec.clone() }
 }
 
 /// The same with something else about it.
@@ -32,7 +32,7 @@ pub(crate) fn capacity_shortage(asked: &mut Inquiry<'_>) -> Explanation {
             .changed_by("ask for other labels, or uncordon nodes");
     }
     let card = &spec.virtual_card;
-    let each = [card.compute.0, card.memory.max(card.slice_memory).0];
+    let each = [card.compute.0, card.memory_on_one_card().0];
     let needed = each.map(|each| each.saturating_mul(u64::from(spec.gang)));
     let change = smallest_change(asked, &spec);
     let place = match card.span {
@@ -84,7 +84,11 @@ fn smallest_change(asked: &mut Inquiry<'_>, spec: &JobSpec) -> Option<String> {
         }),
         ("ask for no node labels", |one| one.node_labels.clear()),
     ];
-    let mut helps = |changed: JobSpec| changed != *spec && asked.fits(changed);
+    // As it would be if it were submitted so: what its access and its mode need comes with it.
+    let mut helps = |changed: JobSpec| {
+        let changed = changed.with_needs_of_its_access().with_needs_of_its_mode();
+        changed != *spec && changed.check().is_ok() && asked.fits(changed)
+    };
     if let Some((told, _)) = changes.iter().find(|(_, change)| helps(changed(spec, change))) {
         return Some((*told).to_owned());
     }

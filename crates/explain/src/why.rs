@@ -38,7 +38,7 @@ pub(crate) fn judge(asked: &mut Inquiry<'_>, place: WaitingKey) -> Result<Start,
     let kept = asked.kept_from_it(place);
     asked.beside(&kept, |asked| asked.starts()).ok_or_else(|| {
         let explanation = kept_for_another(asked, &kept).unwrap_or_else(|| shortage(asked, &kept));
-        let (fewest, most) = (asked.spec().gang_min.unwrap_or(asked.spec().gang), asked.spec().gang);
+        let (fewest, most) = asked.spec().gang_sizes().into_inner();
         if fewest < most { explanation.of_elastic(fewest, most) } else { explanation }
     })
 }

@@ -10,7 +10,7 @@ use crate::fit::{self, Placement, Short};
 use crate::index::Index;
 use crate::line::shapes::Block;
 use crate::pool::{Moment, Pool};
-use crate::preempt::{self, InPlan, Search, Start};
+use crate::preempt::{self, Found, InPlan, Search};
 use crate::queues::{self, Queues};
 
 impl Pool {
@@ -23,7 +23,7 @@ impl Pool {
         job: &Applicant,
         in_plan: &InPlan,
         searches: &mut usize,
-    ) -> Result<Start, Block> {
+    ) -> Result<Found, Block> {
         let admitted = self.queues.admit(job.queue(), job.amount).is_ok();
         let mut missing = 0;
         if admitted {
@@ -65,7 +65,7 @@ impl Pool {
     }
 
     /// Where a job would start now on the cards that are not hidden. Nothing is changed.
-    pub(crate) fn try_now(&mut self, at: Moment<'_>, job: &Applicant) -> Option<Start> {
+    pub(crate) fn try_now(&mut self, at: Moment<'_>, job: &Applicant) -> Option<Found> {
         let mark = self.index.mark();
         let start = self.attempt(at, job, &InPlan::default(), &mut 1);
         self.index.undo_to(mark);

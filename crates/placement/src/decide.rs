@@ -10,7 +10,7 @@ use crate::kept::Keeping;
 use crate::line::Order;
 use crate::line::shapes::{Block, LineId};
 use crate::pool::{Moment, Pool};
-use crate::preempt::{self, InPlan, Start};
+use crate::preempt::{self, Found, InPlan};
 use crate::queues::{self, Giver};
 
 /// Bounds of one decision, so that one plan is never larger than one log entry should be.
@@ -190,7 +190,7 @@ impl Pool {
     }
 
     /// Writes a grant into the plan; cards that it needs renumbered come before it.
-    fn grant(&mut self, round: &mut Round<'_>, job: JobId, (placement, victims): Start) {
+    fn grant(&mut self, round: &mut Round<'_>, job: JobId, (placement, victims): Found) {
         for card in placement.renumbered {
             round.in_plan.renumbered.insert(card);
             round.plan.parts.push(PlanPart::Renumber { card });

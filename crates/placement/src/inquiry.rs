@@ -135,14 +135,14 @@ impl Inquiry<'_> {
         pool.beside(kept, |pool| ask(&mut Inquiry { pool, at: *at, job: job.clone() }))
     }
 
-    /// How it starts by the next decision.
+    /// How it starts by the next decision, if nothing is kept from it but what it is asked beside.
     pub fn starts(&mut self) -> Option<Start> {
         let (placement, victims) = self.pool.try_now(self.at, &self.job)?;
         let victims = victims.iter().map(|victim| Arc::clone(&victim.job)).collect();
         Some(Start { workers: placement.workers, victims })
     }
 
-    /// Whether any card of the pool is of a kind that it accepts.
+    /// Whether the pool has a card that it accepts and that has blocks.
     #[must_use]
     pub fn takes_cards(&self) -> bool {
         !self.job.least.offers.is_empty()
@@ -174,7 +174,8 @@ impl Inquiry<'_> {
         self.pool.queues.admit(self.job.queue(), amount)
     }
 
-    /// Whether all virtual cards of another request would fit now, whatever is kept for others.
+    /// Whether all virtual cards of another request would fit now; what is kept for others is kept only from whoever asks
+    /// beside it.
     pub fn fits(&mut self, spec: JobSpec) -> bool {
         let demand = self.demand_of(spec);
         fit::fits(&mut self.pool.index, &demand)

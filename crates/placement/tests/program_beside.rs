@@ -77,6 +77,18 @@ fn a_program_that_is_dumped_is_with_its_card() {
 }
 
 #[test]
+fn nobody_is_told_to_leave_out_what_comes_with_every_device() {
+    let mut world = World::of_this_release();
+    node(&mut world, "small", &[4], 4_000);
+    world.node("stranger", cards(&[(CardKind::Gpu, 8, 1_000)]));
+    let mut large = device(8, 1_000);
+    large.virtual_card.span = Span::Card;
+    let waits = world.submit(large);
+    let told = explain(&world, waits);
+    assert_eq!(told.change.as_deref(), Some("ask for at most 4 TFLOPS per virtual card"), "{told:?}");
+}
+
+#[test]
 fn hosts_without_cards_come_before_those_that_others_need() {
     let mut world = World::of_this_release();
     node(&mut world, "busy", &[10], 1_000);

@@ -9,7 +9,7 @@ use tessera_ledger::{CardId, NodeId};
 
 use super::cards::{COMPARED, cheapest_of, clearable_cards, room_without, victims_on};
 use super::trial::{attempt, workers_without};
-use super::{Hunt, Start, Victim};
+use super::{Found, Hunt, Victim};
 use crate::demand::Demand;
 use crate::fit;
 use crate::index::Index;
@@ -27,7 +27,7 @@ struct Clearing {
 }
 
 /// Makes as many rooms as the gang lacks, the cheapest first. `None`: it lacks none, or they cannot be made so.
-pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Start> {
+pub(super) fn clear(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
     let demand = &hunt.job.least;
     let mut missing = u64::from(hunt.missing);
     if missing == 0 {

@@ -63,12 +63,12 @@ impl Victim {
 }
 
 /// Where a job starts, and who makes room for that.
-pub(crate) type Start = (Placement, Vec<Arc<Victim>>);
+pub(crate) type Found = (Placement, Vec<Arc<Victim>>);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     /// Where the job starts, if anything helps.
-    pub(crate) found: Option<Start>,
+    pub(crate) found: Option<Found>,
     /// When a further victim may be preempted again.
     pub(crate) retry_at: Option<LogTime>,
     /// Whether a victim was left out only because of what is in the present plan.
@@ -276,7 +276,7 @@ impl<'a> Hunt<'a> {
     }
 
     /// Places the gang as if these victims were gone; those that give it nothing are left out.
-    fn place_without(&self, index: &mut Index, victims: &[Arc<Victim>]) -> Option<Start> {
+    fn place_without(&self, index: &mut Index, victims: &[Arc<Victim>]) -> Option<Found> {
         let placement = attempt(index, victims, |index| fit::place(index, &self.job.least)).ok()?;
         self.take_or_beside(index, placement, victims)
     }
@@ -284,7 +284,7 @@ impl<'a> Hunt<'a> {
     /// The placement with the victims that give it something. Where there is room elsewhere, but not in its queue,
     /// whoever gives way there must do so on the cards that are granted: then it is placed on their nodes, and on as
     /// few others as will do.
-    fn take_or_beside(&self, index: &mut Index, placement: Placement, victims: &[Arc<Victim>]) -> Option<Start> {
+    fn take_or_beside(&self, index: &mut Index, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
         if let Some(found) = self.useful(placement, victims) {
             return Some(found);
         }
@@ -304,7 +304,7 @@ impl<'a> Hunt<'a> {
     }
 
     /// The victims that give a placement something, if they may give way for it and its queue takes it then.
-    fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Start> {
+    fn useful(&self, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
         let useful = useful_for(&placement, &self.job.spec, victims);
         (!useful.is_empty() && self.may_take(&placement, &useful)).then_some((placement, useful))
     }

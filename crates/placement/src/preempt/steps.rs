@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::{Hunt, Start, Victim, is_useful};
+use super::{Found, Hunt, Victim, is_useful};
 use crate::demand::Demand;
 use crate::index::Index;
 use crate::victims::live_slices;
@@ -19,7 +19,7 @@ const TRIALS: (usize, usize) = (32, 512);
 
 /// Gives up victims, cheapest first for what they give back, twice as many each time, until the gang fits; then spares
 /// those that are not needed.
-pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Start> {
+pub(super) fn one_after_another(index: &mut Index, hunt: &mut Hunt<'_>) -> Option<Found> {
     let order = in_order(index, hunt);
     let counts = std::iter::successors(Some(1), |count| (*count < order.len()).then_some(count * 2));
     let mut sets = counts.flat_map(|count| hunt.sets_of(&order[..count.min(order.len())]));
@@ -51,7 +51,7 @@ fn holds_of_host(index: &Index, demand: &Demand, victim: &Victim) -> bool {
 impl Hunt<'_> {
     /// Spares the victims without whom the gang still fits, those first who would lose most: many at once where that
     /// does, else each half of them. Of few victims none remains who could be spared.
-    pub(super) fn spare(&self, index: &mut Index, mut found: Start) -> Start {
+    pub(super) fn spare(&self, index: &mut Index, mut found: Found) -> Found {
         let mut order = found.1.clone();
         order.sort_by_key(|victim| (Reverse(victim.cost), victim.allocation.granted_at, victim.job.id));
         let mut trials = (WORK / (order.len() + self.job.least.gang as usize)).clamp(TRIALS.0, TRIALS.1);
