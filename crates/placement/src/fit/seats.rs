@@ -10,7 +10,7 @@ use tessera_ledger::{CardKind, Span};
 
 use super::affinity::{demands_by_region, is_possible};
 use super::closeness::RACK_KEY;
-use super::share::{Candidate, Share, candidates, divide};
+use super::share::{Candidate, Share, candidates, divide, largest_below};
 use super::spread::{given_nodes, left_on, teams};
 use super::{Placement, Short, place_each};
 use crate::demand::Demand;
@@ -146,13 +146,10 @@ fn seat_over(index: &Index, demand: &Demand, sites: &[Site]) -> Option<Seat> {
 }
 
 fn seat_over_first(index: &Index, demand: &Demand, mut sites: Vec<&Site>) -> Option<Seat> {
-    let mut missing = demand.compute;
-    let below = |site: &&&Site| {
-        missing.checked_sub(site.compute()).filter(|left| *left > 0).map(|left| missing = left).is_some()
-    };
-    let large = sites.iter().take_while(below).count();
-    if let Some(last) = sites.iter().rposition(|site| site.compute() >= missing).filter(|last| *last >= large) {
-        sites[large..=last].rotate_right(1);
+    let (large, missing) = largest_below(sites.iter().map(|site| site.compute()), demand.compute);
+    if let Some(last) = sites[large..].iter().rposition(|site| site.compute() >= missing) {
+        let site = sites.remove(large + last);
+        sites.insert(large, site);
     }
     let (mut left, mut sums) = (Vec::new(), Sums::default());
     sites.into_iter().find_map(|site| {

@@ -2,14 +2,11 @@
 
 use tessera_ledger::{CardId, CardKind};
 
-use super::closeness::distance_to_all;
+use super::closeness;
 use crate::demand::{Demand, Offer};
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
-
-/// The most cards among which every one is tried as the first; a node has rarely more.
-const SEEDS: usize = 16;
 
 /// What one virtual card gets on one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +72,7 @@ pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Dem
     let (mut chosen, mut unused): (Vec<(Candidate, u32)>, Vec<Candidate>) = (Vec::new(), Vec::new());
     let mut missing = demand.compute;
     for of_kind in candidates.chunk_by(|left, right| left.offer.kind == right.offer.kind) {
-        let taken = take_compute(index, of_kind, missing);
-        chosen.extend(taken.chosen);
-        unused.extend(taken.unused);
-        missing = taken.missing;
+        unused.extend(take_compute(index, of_kind, &mut missing, &mut chosen));
     }
     take_memory(unused, demand.memory, &mut chosen);
     if demand.whole_cards {
@@ -90,50 +84,70 @@ pub(crate) fn divide(index: &Index, mut candidates: Vec<Candidate>, demand: &Dem
     (missing == 0).then_some(shares)
 }
 
-/// What cards of one kind give to a virtual card.
-#[derive(Default)]
-struct Taken {
-    /// How far apart the cards are that give something.
-    apart: u32,
-    chosen: Vec<(Candidate, u32)>,
-    unused: Vec<Candidate>,
-    missing: u64,
-}
-
-/// Takes compute from as few cards of one kind as possible. Where cards are linked, several are tried as the first.
-fn take_compute(index: &Index, cards: &[Candidate], missing: u64) -> Taken {
-    let is_linked = |card: &Candidate| index.card(card.card).is_some_and(|card| !card.links.is_empty());
-    let linked = cards.len() > 1 && cards.iter().any(is_linked);
-    let seeds = cards.iter().take(if linked { SEEDS } else { 1 });
-    let tried = seeds.map(|seed| take_from(index, cards.to_vec(), missing, linked.then_some(seed.card)));
-    tried.min_by_key(|taken| taken.apart).unwrap_or_default()
-}
-
-/// Takes the largest first, but where one card gives all that is left, the smallest such card. Among equals comes first
-/// the seed if one is given, then those that are close to the ones before; then those first in order of block numbers.
-fn take_from(index: &Index, mut cards: Vec<Candidate>, missing: u64, seed: Option<CardId>) -> Taken {
-    let mut taken = Taken { missing, ..Taken::default() };
-    while taken.missing > 0 {
-        let enough = cards.iter().map(Candidate::compute).filter(|compute| *compute >= taken.missing).min();
-        let size = enough.or_else(|| cards.iter().map(Candidate::compute).max());
-        let distance = |card: &Candidate| match (seed, taken.chosen.is_empty()) {
-            (None, _) => 0,
-            (Some(seed), true) => u32::from(card.card != seed),
-            _ => distance_to_all(index, card.card, taken.chosen.iter().map(|(chosen, _)| &chosen.card)),
-        };
-        let equals = (0..).zip(&cards).filter(|(_, card)| Some(card.compute()) == size);
-        let Some((distance, _, place)) = equals.map(|(place, card)| (distance(card), card.card, place)).min() else {
-            break;
-        };
-        let card = cards.remove(place);
-        let blocks = card.offer.blocks_for(taken.missing).clamp(1, card.free);
-        taken.missing = taken.missing.saturating_sub(card.offer.compute_of(blocks));
-        taken.apart = taken.apart.saturating_add(distance);
-        taken.chosen.push((card, blocks));
+/// Takes compute from cards of one kind; answers the cards that were not needed.
+fn take_compute(
+    index: &Index,
+    cards: &[Candidate],
+    missing: &mut u64,
+    chosen: &mut Vec<(Candidate, u32)>,
+) -> Vec<Candidate> {
+    let all: u128 = cards.iter().map(|card| u128::from(card.compute())).sum();
+    let is_choice = *missing > 0 && all > u128::from(*missing);
+    let order = if is_choice { fewest(index, cards.to_vec(), *missing) } else { cards.to_vec() };
+    let mut unused = Vec::new();
+    for card in order {
+        if *missing == 0 {
+            unused.push(card);
+            continue;
+        }
+        let blocks = card.offer.blocks_for(*missing).clamp(1, card.free);
+        *missing = missing.saturating_sub(card.offer.compute_of(blocks));
+        chosen.push((card, blocks));
     }
-    taken.chosen.sort_by_key(|(card, blocks)| (*blocks < card.free, card.card));
-    taken.unused = cards;
-    taken
+    unused
+}
+
+/// Orders cards so that as few as possible give `missing`: the largest first, but where one card gives all that is
+/// left, the smallest such card. Among equals those go first that are close to one another, then those first in order
+/// of block numbers.
+fn fewest(index: &Index, mut cards: Vec<Candidate>, missing: u64) -> Vec<Candidate> {
+    cards.sort_by_key(|card| (std::cmp::Reverse(card.compute()), card.card));
+    let (large, left) = largest_below(cards.iter().map(Candidate::compute), missing);
+    let Some(smallest) = cards[large..].iter().rfind(|card| card.compute() >= left).map(Candidate::compute) else {
+        return cards;
+    };
+    let mut first = choose_among_equals(index, &cards, large);
+    let others = cards.iter().filter(|card| card.compute() == smallest && !first.contains(&card.card));
+    let last = others.map(|card| (closeness::distance_to_all(index, card.card, &first), card.card)).min();
+    first.extend(last.map(|(_, card)| card));
+    let place = |card: &Candidate| first.iter().position(|chosen| *chosen == card.card).unwrap_or(usize::MAX);
+    cards.sort_by_key(place);
+    cards
+}
+
+/// How many of the largest are taken before one of them gives all that is left, and what that is.
+pub(super) fn largest_below(largest_first: impl Iterator<Item = u64>, missing: u64) -> (usize, u64) {
+    let (mut count, mut left) = (0, missing);
+    for compute in largest_first {
+        if compute >= left {
+            break;
+        }
+        (count, left) = (count + 1, left - compute);
+    }
+    (count, left)
+}
+
+/// The `count` largest cards, of those equally large as the last one the closest, in order of block numbers.
+fn choose_among_equals(index: &Index, cards: &[Candidate], count: usize) -> Vec<CardId> {
+    let Some(least) = count.checked_sub(1).and_then(|last| cards.get(last)).map(Candidate::compute) else {
+        return Vec::new();
+    };
+    let larger = cards.iter().take_while(|card| card.compute() > least).map(|card| card.card);
+    let mut chosen: Vec<CardId> = larger.collect();
+    let equal: Vec<CardId> = cards.iter().filter(|card| card.compute() == least).map(|card| card.card).collect();
+    chosen.extend(closeness::closest(index, &equal, count - chosen.len()));
+    chosen.sort_unstable();
+    chosen
 }
 
 /// Adds cards with one block each until their memory is enough, those with the most first.
