@@ -27,9 +27,10 @@ def pool():
 @pytest.fixture(autouse=True)
 def nothing_holds_cards_for_the_next_test(pool):
     yield
-    jobs = [str(job["id"]) for job in pool.ask("job", "list") if job["state"] not in ("completed", "failed", "cancelled")]
-    if jobs:
+    held = lambda: [str(job["id"]) for job in pool.ask("job", "list") if job["state"] not in ("completed", "failed", "cancelled")]
+    if jobs := held():
         pool.tessera("job", "cancel", *jobs, "--yes")
+        wait("them to be over", lambda: not held())
 
 
 def fills(pool, tflops):

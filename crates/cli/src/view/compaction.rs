@@ -51,7 +51,8 @@ pub(super) fn places(workers: &[WorkerView]) -> String {
 pub(super) fn lost(seconds: f64, checkpoint_mode: &str) -> String {
     let lost = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
     match checkpoint_mode {
-        "cooperative" if lost.is_zero() => "what it does not save".to_owned(),
+        "cooperative" if lost.as_secs() == 0 => "what it does not save".to_owned(),
+        "cooperative" => format!("at most {}, what it does not save", short(lost)),
         "transparent" if lost.is_zero() => "what cannot be dumped".to_owned(),
         _ if lost.is_zero() => "nothing yet".to_owned(),
         _ => short(lost),
