@@ -58,8 +58,8 @@ fn beyond_guarantee(asked: &mut Inquiry<'_>) -> Option<Explanation> {
     let BeyondGuarantee { queue, guaranteed, holds } = asked.beyond_guarantee()?;
     let more = holds.plus(least).minus(guaranteed);
     let text = format!(
-        "queue {queue:?} holds {} of the {} that it is guaranteed, and the job needs {}: beyond its guarantee it cannot \
-         call back what others have borrowed",
+        "queue {queue:?} holds {} of the {} that it is guaranteed, and the job needs {}: beyond its guarantee it \
+         cannot call back what others have borrowed",
         told(holds),
         told(guaranteed),
         told(least),
@@ -79,8 +79,8 @@ fn others_turn(asked: &Inquiry<'_>) -> Option<Explanation> {
     let (queue, other, percent) =
         (&asked.spec().queue, &first.queue, |ppm: u64| format!("{}.{:02} %", ppm / 10_000, ppm / 100 % 100));
     let text = format!(
-        "too little is free, and what becomes free goes to queue {other:?} first: it has borrowed {} of the pool for its \
-         weight, or is within its guarantee, and queue {queue:?} has borrowed {}",
+        "too little is free, and what becomes free goes to queue {other:?} first: it has borrowed {} of the pool for \
+         its weight, or is within its guarantee, and queue {queue:?} has borrowed {}",
         percent(first.share_ppm),
         percent(first.own_share_ppm),
     );
@@ -96,8 +96,8 @@ fn others_turn(asked: &Inquiry<'_>) -> Option<Explanation> {
 fn explain_protected(now: LogTime, until: LogTime) -> Explanation {
     let left = until.since(now);
     let text = format!(
-        "jobs that would give way are left running for {} s more: they were preempted too often within the last hour, or have \
-         not run as long as they asked to",
+        "jobs that would give way are left running for {} s more: they were preempted too often within the last \
+         hour, or have not run as long as they asked to",
         left.as_secs().max(1)
     );
     let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);

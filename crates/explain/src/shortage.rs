@@ -144,25 +144,26 @@ pub(crate) fn unmet_wish(asked: &mut Inquiry<'_>) -> Option<Explanation> {
         })
 }
 
-/// Whether the pool could hold a job whose workers must be together, if they did not have to be.
-pub(crate) fn wants_one_value(asked: &Inquiry<'_>) -> bool {
+/// Whether the pool could hold a job if its workers did not have to be together, and cannot as it is.
+pub(crate) fn never_fits_together(asked: &Inquiry<'_>) -> bool {
     let spec = asked.spec();
-    !spec.affinity.together.is_empty() && asked.could_hold(changed(spec, |one| TOGETHER(&mut one.affinity)))
+    !spec.affinity.together.is_empty()
+        && !asked.could_hold(least(spec))
+        && asked.could_hold(changed(spec, |one| TOGETHER(&mut one.affinity)))
 }
 
 /// Whether a job can never start in this pool because its workers must be together: no value of the label has room for
 /// all of them even if all other work ended, but the pool has.
 #[must_use]
 pub fn is_never_together(pool: &mut Pool, state: &State, spec: &Arc<JobSpec>) -> bool {
-    let asked = pool.inquire(state, spec, false, LogTime(0));
-    !asked.could_hold(least(spec)) && wants_one_value(&asked)
+    never_fits_together(&pool.inquire(state, spec, false, LogTime(0)))
 }
 
 pub(crate) fn never_together(spec: &JobSpec) -> Explanation {
     let key = spec.affinity.together.as_str();
     let text = format!(
-        "the nodes with any one value of the label {key:?} would not hold all its workers if all other work on them ended; waiting does \
-         not help"
+        "the nodes with any one value of the label {key:?} would not hold all its workers if all other work on them \
+         ended; waiting does not help"
     );
     Explanation::new(WaitCode::Affinity, text)
         .changed_by("leave out affinity.together, ask for fewer or smaller virtual cards, or add or uncordon nodes")

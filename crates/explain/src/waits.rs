@@ -18,8 +18,8 @@ pub fn waits_for(pool: &Pool, state: &State, job: &Job, now: LogTime) -> WaitCod
     kept_back.unwrap_or_else(|| code_of(pool, state, &job.spec, pool.lack_of(job.id)))
 }
 
-/// How many jobs of each queue wait for what, by what was known when they were tried last. Jobs that a person keeps back
-/// are not among them. Costs as much as there are different requests, not jobs.
+/// How many jobs of each queue wait for what, by what was known when they were tried last. Jobs that a person keeps
+/// back are not among them. Costs as much as there are different requests, not jobs.
 #[must_use]
 pub fn waits_by_queue(pool: &Pool, state: &State) -> BTreeMap<(String, WaitCode), u64> {
     let mut waits: BTreeMap<(String, WaitCode), u64> = BTreeMap::new();

@@ -9,15 +9,15 @@ use tessera_placement::{Inquiry, Pool, Reservation, STOPPING, Start};
 
 use crate::held_back::{held_back, protected, queue_shortage};
 use crate::shortage::{
-    capacity_shortage, host_shortage, least, never_together, refused_for_size, unmet_wish, wants_one_value,
+    capacity_shortage, host_shortage, least, never_fits_together, never_together, refused_for_size, unmet_wish,
 };
 use crate::words::{Explanation, WaitCode};
 
 /// Windows that open no sooner are as good as never open.
 const DISTANT: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// Says why a job waits at `now`, as far as the last decision of this pool knows what is kept for whom. Leaves the pool as
-/// it was.
+/// Says why a job waits at `now`, as far as the last decision of this pool knows what is kept for whom. Leaves the pool
+/// as it was.
 pub fn explain(pool: &mut Pool, state: &State, job: &Job, now: LogTime) -> Explanation {
     let now = now.max(state.time());
     if let Some(explanation) = standing(state, job, now) {
@@ -59,8 +59,7 @@ fn shortage(asked: &mut Inquiry<'_>, kept: &[Reservation]) -> Explanation {
     if let Some(amount) = asked.amount_now() {
         return queue_shortage(asked, amount).unwrap_or_else(|| capacity_shortage(asked));
     }
-    let could_hold = asked.could_hold(least(asked.spec()));
-    if !could_hold && wants_one_value(asked) {
+    if never_fits_together(asked) {
         return never_together(asked.spec());
     }
     if let Some(unmet) = unmet_wish(asked) {
@@ -70,7 +69,7 @@ fn shortage(asked: &mut Inquiry<'_>, kept: &[Reservation]) -> Explanation {
     if lack.code == WaitCode::NoNodeWithLabels {
         return lack;
     }
-    if !could_hold {
+    if !asked.could_hold(least(asked.spec())) {
         return never_enough(lack);
     }
     asked.beside(kept, held_back).unwrap_or(lack)
@@ -130,7 +129,8 @@ fn without_blocks(state: &State, largest: MilliTflops) -> Explanation {
         some => format!("{some} {reference}"),
     };
     let text = format!(
-        "the cards that it accepts have no blocks: a block of this pool is {size} {reference}, and the largest of them computes {computes}"
+        "the cards that it accepts have no blocks: a block of this pool is {size} {reference}, and the largest of \
+         them computes {computes}"
     );
     let change =
         "accept other cards, or make a pool with smaller blocks: cluster init --block-size, --reference-precision";

@@ -59,7 +59,7 @@ impl WaitingKey {
         Self { place: began.0.saturating_add(behind(inverse_priority)), inverse_priority, job }
     }
 
-    /// When the job would have begun to wait if it had waited all that it has without a break: no later than it does now.
+    /// When the job would have begun to wait if it had waited all that it has without a break: no later than it did.
     #[must_use]
     pub fn began(&self) -> LogTime {
         LogTime(self.place.saturating_sub(behind(self.inverse_priority)))

@@ -38,8 +38,8 @@ pub struct Start {
     pub victims: Vec<Arc<Job>>,
 }
 
-/// What the cards that a job accepts have left, together and at best in one place: compute in thousandths of a TFLOPS at
-/// the precision that it asks for, and memory in MiB.
+/// What the cards that a job accepts have left, together and at best in one place: compute in thousandths of a TFLOPS
+/// at the precision that it asks for, and memory in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Supply {
     /// Of all of them.
@@ -174,8 +174,8 @@ impl Inquiry<'_> {
         self.pool.queues.admit(self.job.queue(), amount)
     }
 
-    /// Whether all virtual cards of another request would fit now; what is kept for others is kept only from whoever asks
-    /// beside it.
+    /// Whether all virtual cards of another request would fit now. What is kept for others is kept only from whoever
+    /// asks beside it.
     pub fn fits(&mut self, spec: JobSpec) -> bool {
         let demand = self.demand_of(spec);
         fit::fits(&mut self.pool.index, &demand)

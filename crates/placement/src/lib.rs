@@ -17,9 +17,10 @@
 //! * [`Pool::make_room`] finds few moves after which a job fits, [`Pool::fragmentation`] says how much of what is free
 //!   the observed mix of requests cannot use.
 //!
-//! Three crates stand apart: `tessera-check` validates any plan against the state, independently of the code that made it,
-//! `tessera-explain` makes sentences of what a job that waits lacks, and `tessera-foresight` plays a copy of the pool
-//! forward with what is here: when a job starts, what a change would do, which moves would bring free room together.
+//! Three crates stand apart: `tessera-check` validates any plan against the state, independently of the code that made
+//! it; `tessera-explain` makes sentences of what a job that waits lacks; and `tessera-foresight` plays a copy of the
+//! pool forward with what is here: when a job starts, what a change would do, which moves would bring free room
+//! together.
 //!
 //! What it does not do:
 //!

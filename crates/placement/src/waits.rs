@@ -1,5 +1,5 @@
-//! What requests that wait lack, as far as that is known from when they were tried last, so that a thousand rows cost no
-//! more than reading them.
+//! What requests that wait lack, as far as that is known from when they were tried last, so that a thousand rows cost
+//! no more than reading them.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tessera_check::{Problem, check};
-use tessera_explain::{Preview, WaitCode};
+use tessera_explain::{Preview, WaitCode, preview};
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
 use world::{World, cards, job};
@@ -356,8 +356,8 @@ proptest! {
         let wishing = JobSpec { affinity: wishes, packing, ..plain.clone() };
         let starts = |preview| matches!(preview, Preview::Starts { .. });
         let mut pool = Pool::new(&world.state);
-        let without = starts(tessera_explain::preview(&mut pool, &world.state, &plain, world.state.time()));
-        prop_assert_eq!(starts(tessera_explain::preview(&mut pool, &world.state, &wishing, world.state.time())) || !without, true);
+        let without = starts(preview(&mut pool, &world.state, &plain, world.state.time()));
+        prop_assert_eq!(starts(preview(&mut pool, &world.state, &wishing, world.state.time())) || !without, true);
         if let Some(job) = world.try_submit(wishing) {
             world.place();
             prop_assert!(!without || world.job_state(job) == JobState::Starting);
