@@ -1,11 +1,14 @@
 """Slice servers and programs for tests: each server is a process of its own, on a Unix socket or a loopback port."""
 
+import contextlib
+import json
 import os
 import pathlib
 import secrets
 import subprocess
 import sys
 import threading
+import time
 
 TESTS = pathlib.Path(__file__).parent
 #: A program that speaks to a server by itself, and does not come again.
@@ -68,6 +71,17 @@ class Server:
 
     def lives(self):
         return self.process.poll() is None
+
+    def executed(self, operations, worker_folder):
+        """What it counts of itself in this folder, once it has executed so many operations."""
+        deadline = time.monotonic() + 30
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                counts = json.loads(pathlib.Path(worker_folder, ".use").read_text())
+                if counts["operations"] >= operations:
+                    return counts
+            assert time.monotonic() < deadline, f"it never came to operation {operations}"
+            time.sleep(0.05)
 
     def stop(self):
         self.process.kill()

@@ -1,6 +1,5 @@
 """Slice servers: memory, shares, snapshots, and what happens when one of the two sides dies or lies."""
 
-import json
 import os
 import pathlib
 import signal
@@ -8,7 +7,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 
 import pytest
 import serving
@@ -72,12 +70,6 @@ def test_the_server_itself_keeps_to_its_memory(folder):
 
 
 def test_a_server_counts_for_its_agent_what_it_does(folder):
-    def told():
-        try:
-            return json.loads(pathlib.Path(folder, ".use").read_text())
-        except FileNotFoundError:
-            return {"operations": 0}
-
     with serving.Server(folder, "--share", 0.5, environment={"TESSERA_WORKER_DIR": str(folder)}) as server:
         program = server.start("""
 import sys, torch
@@ -87,10 +79,7 @@ print(kept.sum().item(), flush=True)
 sys.stdin.read()
 """)  # fmt: skip
         assert program.stdout.readline().strip() == str(float(101 << 20))
-        deadline = time.monotonic() + 30
-        while (counts := told())["operations"] < 100:
-            assert time.monotonic() < deadline, counts
-            time.sleep(0.05)
+        counts = server.executed(100, folder)
         program.communicate("")
     assert counts["share"] == 0.5 and counts["memory_used"] >= 4 << 20
     assert 0 < counts["device_seconds"] < 30 and counts["gate_seconds"] >= 0
