@@ -43,6 +43,13 @@ pub struct Affinity {
 }
 
 impl Affinity {
+    /// Whether nothing is wished.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { preferred, together, spread, avoid, data } = self;
+        preferred.is_empty() && together.is_empty() && spread.is_empty() && avoid.is_empty() && data.is_empty()
+    }
+
     /// Refuses what no ledger may hold.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         let Self { preferred, together, spread, avoid, data } = self;

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use tessera_ledger::{Job, JobId, JobSpec, PoolConfig, State};
@@ -14,6 +15,7 @@ use crate::request::Request;
 /// A request and how many virtual cards of it were seen.
 #[derive(Clone, Debug)]
 struct Seen {
+    request: Arc<Request>,
     spec: Arc<JobSpec>,
     /// The request against as many classes, once it was asked for.
     compiled: Option<(usize, Demand)>,
@@ -59,8 +61,7 @@ impl Mix {
         match job {
             None => self.forget(id),
             Some(job) if !self.jobs.contains_key(&id) => {
-                let key = Arc::new(Request::anywhere(&job.spec));
-                let key = self.add(key, &job.spec, |seen, gang| seen.counted += gang);
+                let key = self.add(&job.spec, |seen, gang| seen.counted += gang);
                 self.counted = self.counted.saturating_add(u64::from(job.spec.gang));
                 self.jobs.insert(id, key);
             }
@@ -70,20 +71,19 @@ impl Mix {
 
     /// Counts requests of the past.
     pub(crate) fn tell(&mut self, spec: &JobSpec, weight: u64) {
-        let spec = Arc::new(spec.clone());
-        self.add(Arc::new(Request::anywhere(&spec)), &spec, |seen, gang| seen.told += gang.saturating_mul(weight));
+        self.add(&Arc::new(spec.clone()), |seen, gang| seen.told += gang.saturating_mul(weight));
     }
 
-    fn add(&mut self, key: Arc<Request>, spec: &Arc<JobSpec>, count: impl FnOnce(&mut Seen, u64)) -> Arc<Request> {
-        let key = self.seen.get_key_value(&key).map_or(key, |(known, _)| Arc::clone(known));
-        let seen = self.seen.entry(Arc::clone(&key)).or_insert_with(|| Seen {
-            spec: Arc::clone(spec),
-            compiled: None,
-            counted: 0,
-            told: 0,
-        });
+    fn add(&mut self, spec: &Arc<JobSpec>, count: impl FnOnce(&mut Seen, u64)) -> Arc<Request> {
+        let seen = match self.seen.entry(Arc::new(Request::anywhere(spec))) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let request = Arc::clone(new.key());
+                new.insert(Seen { request, spec: Arc::clone(spec), compiled: None, counted: 0, told: 0 })
+            }
+        };
         count(seen, u64::from(spec.gang));
-        key
+        Arc::clone(&seen.request)
     }
 
     fn forget(&mut self, id: JobId) {

@@ -121,7 +121,7 @@ pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
         gang_min: *gang_min,
         grow_after: grow_after.map(duration_to_wire),
         min_runtime: (!min_runtime.is_zero()).then(|| duration_to_wire(*min_runtime)),
-        affinity: (*affinity != Affinity::default()).then(|| affinity_to_wire(&*affinity)),
+        affinity: (!affinity.is_empty()).then(|| affinity_to_wire(&*affinity)),
         packing: packing.map_or(0, WireEnum::to_wire),
         windows: windows.clone(),
     }

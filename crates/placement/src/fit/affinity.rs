@@ -35,7 +35,7 @@ impl Demand {
 
     /// Whether a gang is placed by its wishes, rather than by the price of room.
     pub(crate) fn goes_by_wishes(&self, index: &Index) -> bool {
-        self.affinity != Affinity::default() || self.spreads(index)
+        !self.affinity.is_empty() || self.spreads(index)
     }
 }
 

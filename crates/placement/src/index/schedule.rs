@@ -2,7 +2,6 @@
 //! allocation by allocation and anew only of allocations that have changed, because a large node has dozens; and
 //! remembered until something of the node changes.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
@@ -38,17 +37,19 @@ struct Holding {
 
 /// What the workers of each allocation hold on a node, as far as it was read since the allocation changed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Holdings(BTreeMap<AllocationId, Vec<Holding>>);
+pub(super) struct Holdings(Vec<(AllocationId, Vec<Holding>)>);
 
 impl Holdings {
-    /// Everything that is held on the node now.
+    /// Everything that is held on the node now. The ledger is asked about what is not known.
     fn read(&mut self, state: &State, node: NodeId) -> impl Iterator<Item = &Holding> {
-        let there: BTreeSet<AllocationId> = state.allocation_ids_on(node).collect();
-        self.0.retain(|id, _| there.contains(id));
-        for allocation in there.into_iter().filter_map(|id| state.allocation(id)) {
-            self.0.entry(allocation.id).or_insert_with(|| held_by(state, node, allocation));
-        }
-        self.0.values().flatten()
+        let mut before = std::mem::take(&mut self.0).into_iter().peekable();
+        let there = state.allocation_ids_on(node).filter_map(|id| {
+            while before.next_if(|(old, _)| *old < id).is_some() {}
+            let known = before.next_if(|(old, _)| *old == id);
+            known.or_else(|| Some((id, held_by(state, node, state.allocation(id)?))))
+        });
+        self.0 = there.collect();
+        self.0.iter().flat_map(|(_, held)| held)
     }
 }
 
@@ -192,7 +193,7 @@ impl Index {
 
     pub(crate) fn note_allocation(&mut self, id: NodeId, allocation: AllocationId) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
-            node.holdings.0.remove(&allocation);
+            node.holdings.0.retain(|(known, _)| *known != allocation);
             self.forget_schedule(id);
         }
     }

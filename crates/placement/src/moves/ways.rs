@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 use crate::loss::Loss;
-use crate::preempt::{given_on, workers_without};
+use crate::preempt::workers_without;
 use crate::victims::live_slices;
 
 /// Most nodes that are looked at: those on which least is missing.
@@ -72,10 +72,10 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
         let is_large_enough = host.is_none_or(|host| demand.workers_in(host.whole()) > 0);
         is_large_enough
             && demand.accepts(node)
-            && missing(node, demand, |card| (card.recoverable.into(), card.memory)) == 0
+            && missing(node, demand, &of_cards(node, |card| (card.recoverable.into(), card.memory))) == 0
     });
-    let left = |card: &CardEntry| (card.free.total().into(), card.memory_free);
-    let mut nodes: Vec<(u64, NodeId)> = accepted.map(|(id, node)| (missing(node, demand, left), id)).collect();
+    let mut nodes: Vec<(u64, NodeId)> =
+        accepted.map(|(id, node)| (missing(node, demand, &of_cards(node, free)), id)).collect();
     if nodes.len() > LOOKED {
         nodes.select_nth_unstable(LOOKED);
         nodes.truncate(LOOKED);
@@ -85,17 +85,28 @@ fn nearest(index: &Index, demand: &Demand) -> Vec<NodeId> {
     nearest
 }
 
+/// Blocks and memory that are left of a card.
+type Left = (u64, u64);
+
+fn free(card: &CardEntry) -> Left {
+    (card.free.total().into(), card.memory_free)
+}
+
+fn of_cards(node: &NodeEntry, left: impl Fn(&CardEntry) -> Left) -> Vec<Left> {
+    node.cards.iter().map(left).collect()
+}
+
 /// Blocks that are missing for a virtual card on the cards of a node, or on the one of them where fewest are, when so
-/// many blocks and so much memory are left of each.
-fn missing(node: &NodeEntry, demand: &Demand, left: impl Fn(&CardEntry) -> (u64, u64)) -> u64 {
-    let open = node.cards.iter().filter(|card| card.is_open());
-    let of_card = open.filter_map(|card| Some((u64::from(demand.offer_of(card.class)?.need), card, left(card))));
+/// much is left of each.
+fn missing(node: &NodeEntry, demand: &Demand, left: &[Left]) -> u64 {
+    let open = node.cards.iter().zip(left).filter(|(card, _)| card.is_open());
+    let of_card = open.filter_map(|(card, left)| Some((u64::from(demand.offer_of(card.class)?.need), card, left)));
     if !demand.whole_cards {
         let enough_memory = of_card.filter(|(.., (_, memory))| *memory >= demand.memory);
-        return enough_memory.map(|(need, _, (blocks, _))| need.saturating_sub(blocks)).min().unwrap_or(u64::MAX);
+        return enough_memory.map(|(need, _, (blocks, _))| need.saturating_sub(*blocks)).min().unwrap_or(u64::MAX);
     }
     let (need, whole) = of_card.fold((u64::MAX, 0), |(least, sum), (need, card, (blocks, memory))| {
-        let is_whole = blocks >= card.blocks.into() && memory >= card.memory;
+        let is_whole = *blocks >= card.blocks.into() && *memory >= card.memory;
         (need.min(least), sum + if is_whole { u64::from(card.blocks) } else { 0 })
     });
     need.saturating_sub(whole)
@@ -146,10 +157,13 @@ fn few<'a>(
 
 /// Whether a virtual card would fit the node without these, by what they hold there.
 fn would_fit(node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
-    let left = |card: &CardEntry| {
-        let given = given_on(card.id, movers.iter().map(|mover| &*mover.allocation));
-        (given.blocks.saturating_add(card.free.total().into()), given.memory.saturating_add(card.memory_free))
-    };
+    let mut left = of_cards(node, free);
+    for slice in movers.iter().flat_map(|mover| live_slices(&mover.allocation)) {
+        if let Some((blocks, memory)) = node.position(slice.card).map(|card| &mut left[card]) {
+            *blocks = blocks.saturating_add(slice.length.0.into());
+            *memory = memory.saturating_add(slice.memory.0);
+        }
+    }
     workers_without(node, demand, movers.iter().map(|mover| (&*mover.allocation, &*mover.job.spec))) > 0
-        && missing(node, demand, left) == 0
+        && missing(node, demand, &left) == 0
 }

@@ -30,7 +30,7 @@ use crate::pool::Moment;
 use crate::queues::{self, Giver, Queues};
 use crate::victims::{Victims, live_blocks, live_slices, live_workers};
 use trial::{attempt, useful_for};
-pub(crate) use trial::{given_on, take, vacate, workers_without};
+pub(crate) use trial::{take, vacate, workers_without};
 
 /// Of the victims that loans leave no room for, so many are tried in the place of others, those who give most first.
 const SHUT_OUT: usize = 4;
@@ -48,6 +48,8 @@ pub(crate) struct Victim {
     /// What it would give back to its queue.
     amount: QueueAmount,
     cost: Cost,
+    /// Whether it is of the queue of the job at hand.
+    is_own: bool,
 }
 
 impl Victim {
@@ -168,6 +170,7 @@ impl<'a> Hunt<'a> {
             blocks,
             amount: Giver::of(job, allocation, config.block_size).amount,
             cost: Cost::of(job, blocks, now, self.victims.lowest(&standing.queue)),
+            is_own: !recall,
         };
         if recall && !self.queues.recall(self.job.queue(), self.job.amount).allows(victim.giver()) {
             return None;
@@ -213,9 +216,12 @@ impl<'a> Hunt<'a> {
 
     /// Those of the victims who may give way one after the other for a grant of just that size, and the rest.
     fn together(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
+        if victims.iter().all(|victim| victim.is_own) {
+            return (victims.to_vec(), Vec::new());
+        }
         let mut recall = self.queues.recall(self.job.queue(), asked);
         victims.iter().cloned().partition(|victim| {
-            let allowed = self.is_own(victim) || recall.allows(victim.giver());
+            let allowed = victim.is_own || recall.allows(victim.giver());
             if allowed {
                 recall.add(victim.giver());
             }
@@ -227,7 +233,7 @@ impl<'a> Hunt<'a> {
     fn ending_with(&self, victims: &[Arc<Victim>], last: &Arc<Victim>) -> Vec<Arc<Victim>> {
         let mut recall = self.queues.recall(self.job.queue(), self.job.amount);
         let others = victims.iter().filter(|victim| {
-            if victim.job.id == last.job.id || !self.is_own(victim) && !recall.allows(victim.giver()) {
+            if victim.job.id == last.job.id || !victim.is_own && !recall.allows(victim.giver()) {
                 return false;
             }
             recall.add(victim.giver());
@@ -242,7 +248,7 @@ impl<'a> Hunt<'a> {
 
     /// The victims in an order in which all of them may give way, if there is one.
     fn in_order(&self, mut victims: Vec<Arc<Victim>>) -> Option<Vec<Arc<Victim>>> {
-        victims.sort_by_key(|victim| self.turn(victim));
+        victims.sort_by_key(|victim| Self::turn(victim));
         self.is_legal(self.job.amount, &victims).then_some(victims)
     }
 
@@ -250,10 +256,10 @@ impl<'a> Hunt<'a> {
     /// and hinder nobody: with what they give back the job is within its guarantee all the more.
     fn enter(&self, victims: &mut Vec<Arc<Victim>>, more: &[Arc<Victim>]) -> bool {
         for victim in more {
-            let place = victims.partition_point(|other| self.turn(other) < self.turn(victim));
+            let place = victims.partition_point(|other| Self::turn(other) < Self::turn(victim));
             victims.insert(place, Arc::clone(victim));
         }
-        let may = more.iter().all(|victim| self.is_own(victim)) || self.is_legal(self.job.amount, victims);
+        let may = more.iter().all(|victim| victim.is_own) || self.is_legal(self.job.amount, victims);
         if !may {
             victims.retain(|victim| more.iter().all(|other| other.job.id != victim.job.id));
         }
@@ -262,12 +268,8 @@ impl<'a> Hunt<'a> {
 
     /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is
     /// called back as long as anything of it is left.
-    fn turn(&self, victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
-        (!self.is_own(victim), victim.amount.compute, victim.amount.memory, victim.job.id)
-    }
-
-    fn is_own(&self, victim: &Victim) -> bool {
-        victim.job.spec.queue == self.job.queue()
+    fn turn(victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
+        (!victim.is_own, victim.amount.compute, victim.amount.memory, victim.job.id)
     }
 
     /// Whether all these may give way, one after the other, for a grant of just that size.

@@ -34,7 +34,8 @@ pub(crate) fn workers_without<'v>(
     demand: &Demand,
     gone: impl Iterator<Item = (&'v Allocation, &'v JobSpec)>,
 ) -> u32 {
-    let Some((left, known)) = node.host.zip(node.node.as_ref()) else { return u32::MAX };
+    let host = node.host.filter(|_| !demand.host.is_zero());
+    let Some((left, known)) = host.zip(node.node.as_ref()) else { return u32::MAX };
     let held = gone.flat_map(|(allocation, spec)| allocation.held_of_hosts(spec));
     let left = held.filter(|(of, _)| *of == known.id).fold(left, |left, (_, held)| left.more(held));
     demand.workers_in(left.left)
@@ -42,12 +43,13 @@ pub(crate) fn workers_without<'v>(
 
 /// What these give back of a card.
 pub(crate) fn given_on<'v>(card: CardId, gone: impl Iterator<Item = &'v Allocation>) -> Held {
-    let there = gone.flat_map(live_slices).filter(|slice| slice.card == card);
-    there.fold(Held::default(), |sum, slice| Held {
-        blocks: sum.blocks.saturating_add(slice.length.0.into()),
-        memory: sum.memory.saturating_add(slice.memory.0),
-        slices: sum.slices.saturating_add(1),
-    })
+    let mut sum = Held::default();
+    for slice in gone.flat_map(live_slices).filter(|slice| slice.card == card) {
+        sum.blocks = sum.blocks.saturating_add(slice.length.0.into());
+        sum.memory = sum.memory.saturating_add(slice.memory.0);
+        sum.slices = sum.slices.saturating_add(1);
+    }
+    sum
 }
 
 /// Places a gang as if these victims were gone, and undoes it.

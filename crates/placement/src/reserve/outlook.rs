@@ -32,13 +32,16 @@ pub(super) struct Outlook<'a> {
     company: Wait,
     /// What is held of the cards as time goes by.
     steps: Vec<Step>,
+    /// The same of each card, step by step.
+    held: Vec<Held>,
 }
 
-/// What is still held of each card of a node after some time.
+/// What is still held of a node after some time.
 #[derive(Debug)]
 struct Step {
     wait: Wait,
-    held: Vec<Held>,
+    /// Where what is held of its cards begins.
+    first: usize,
 }
 
 impl<'a> Outlook<'a> {
@@ -76,8 +79,8 @@ impl<'a> Outlook<'a> {
             there.chain(planned.map(|planned| planned.hold.end)).max()
         });
         let company = ends.flatten().map_or(NONE, Wait::until);
-        let steps = steps(node, &schedule, &cards);
-        Some(Self { index, demand, id, node, schedule, cards, host, company, steps })
+        let (steps, held) = steps(node, &schedule, &cards);
+        Some(Self { index, demand, id, node, schedule, cards, host, company, steps, held })
     }
 
     /// How long until the host has room for so many workers, and nobody to be avoided is there.
@@ -103,11 +106,11 @@ impl<'a> Outlook<'a> {
     pub(super) fn seats(&self, virtual_cards: u32) -> Option<(Wait, Vec<Seat>)> {
         let around = self.surroundings(virtual_cards)?;
         let fill = |step: &Step| {
-            let mut site = Site { cards: self.left(&step.held).collect(), workers: virtual_cards };
+            let mut site = Site { cards: self.left(step).collect(), workers: virtual_cards };
             site.fill(self.index, self.demand, virtual_cards)
         };
         // Mostly it is the first step at which the sums are enough: to add up costs little, to divide much.
-        let sums = |step: &Step| Sums::of(self.demand, self.left(&step.held)).virtual_cards(self.demand);
+        let sums = |step: &Step| Sums::of(self.demand, self.left(step)).virtual_cards(self.demand);
         let by_sums = self.steps.partition_point(|step| sums(step) < virtual_cards);
         let (next, later) = self.steps.get(by_sums..)?.split_first()?;
         let is_short = |seats: &Vec<Seat>| seats.len() < virtual_cards as usize;
@@ -153,11 +156,12 @@ impl<'a> Outlook<'a> {
     /// The node beside what is held of its cards and of its host.
     fn site(&self, step: &Step, on_host: HostRequest) -> Site {
         let workers = self.host.map_or(u32::MAX, |host| self.demand.workers_in(host.minus(on_host)));
-        Site { cards: self.left(&step.held).collect(), workers }
+        Site { cards: self.left(step).collect(), workers }
     }
 
     /// What its cards have left beside what is held.
-    fn left(&self, held: &[Held]) -> impl Iterator<Item = Candidate> {
+    fn left(&self, step: &Step) -> impl Iterator<Item = Candidate> {
+        let held = &self.held[step.first..];
         self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place]))
     }
 
@@ -191,7 +195,7 @@ pub(super) struct Part {
 
 /// What is held of the cards of a node as time goes by: first what comes back by time limits; then, card by card, what
 /// jobs without one hold, those first of which they hold least. At the end nothing is held of what is used.
-fn steps(node: &NodeEntry, schedule: &Schedule, cards: &[(usize, Offer)]) -> Vec<Step> {
+fn steps(node: &NodeEntry, schedule: &Schedule, cards: &[(usize, Offer)]) -> (Vec<Step>, Vec<Held>) {
     let mut held = vec![Held::default(); node.cards.len()];
     for release in &schedule.releases {
         let card = &mut held[release.card];
@@ -199,11 +203,15 @@ fn steps(node: &NodeEntry, schedule: &Schedule, cards: &[(usize, Offer)]) -> Vec
         card.memory = card.memory.saturating_add(release.memory);
         card.slices += 1;
     }
-    let (mut wait, mut steps) = (NONE, Vec::new());
+    let (mut wait, mut steps, mut all) = (NONE, Vec::new(), Vec::new());
+    let mut note = |wait, held: &[Held]| {
+        steps.push(Step { wait, first: all.len() });
+        all.extend_from_slice(held);
+    };
     let is_used = |release: &&Release| cards.iter().any(|(place, _)| *place == release.card);
     for release in schedule.releases.iter().filter(|release| release.at != NEVER).filter(is_used) {
         if release.at > wait.at {
-            steps.push(Step { wait, held: held.clone() });
+            note(wait, &held);
             wait.at = release.at;
         }
         let card = &mut held[release.card];
@@ -218,10 +226,10 @@ fn steps(node: &NodeEntry, schedule: &Schedule, cards: &[(usize, Offer)]) -> Vec
     };
     let mut by_part: Vec<(u64, usize)> = cards.iter().filter_map(|(place, _)| endless(*place)).collect();
     by_part.sort_unstable();
-    steps.push(Step { wait, held: held.clone() });
+    note(wait, &held);
     for (part, place) in by_part {
         (wait.endless, held[place]) = (wait.endless.saturating_add(part), Held::default());
-        steps.push(Step { wait, held: held.clone() });
+        note(wait, &held);
     }
-    steps
+    (steps, all)
 }
