@@ -132,8 +132,9 @@ fn holder(run: &RunView, letters: &mut Letters) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::v1;
+
     use super::*;
-    use crate::view::OwnerView;
 
     fn run(first: u64, blocks: u32, state: &str, job: Option<u64>) -> RunView {
         RunView {
@@ -141,7 +142,8 @@ mod tests {
             last_block: first + u64::from(blocks) - 1,
             blocks,
             state: state.to_owned(),
-            owner: job.map(|job_id| OwnerView { job_id, priority: 50, allocation_id: 1, epoch: 1, rank: 0 }),
+            owner: job
+                .map(|job_id| v1::BlockOwner { job_id, priority: 50, allocation_id: 1, epoch: 1, rank: 0 }.into()),
             next: None,
         }
     }

@@ -236,9 +236,9 @@ impl Entry {
             cells: vec![
                 words(&queue.name),
                 number(queue.jobs),
-                tflops(queue.used.tflops),
-                amount(queue.guaranteed.map(|of| of.tflops)),
-                amount(queue.maximum.map(|of| of.tflops)),
+                tflops(queue.used.tflops()),
+                amount(queue.guaranteed.map(|of| of.tflops())),
+                amount(queue.maximum.map(|of| of.tflops())),
                 number(queue.weight.into()),
                 Cell { text: format!("{}%", queue.share_percent), number: Some(queue.share_percent) },
             ],

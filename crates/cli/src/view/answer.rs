@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tessera_api::v1;
 
+use super::shown::Shown;
 use super::time::{Clock, seconds, text};
 use super::{ReasonView, WorkerView, words};
 use crate::print::{Column, Detail, Page, Tabular};
@@ -55,43 +56,7 @@ impl Tabular for MutationView {
 }
 
 /// What keeps a job from starting.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ExplanationView {
-    /// The constraint that binds.
-    pub constraint: String,
-    /// For people.
-    pub sentence: String,
-    /// The numbers.
-    pub numbers: Vec<NumberView>,
-    /// The smallest change that would start it.
-    pub smallest_change: String,
-    /// When it may start by itself.
-    pub estimated_start: Option<String>,
-}
-
-/// A named number.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct NumberView {
-    /// Its name.
-    pub name: String,
-    /// The number.
-    pub value: f64,
-    /// Its unit.
-    pub unit: String,
-}
-
-impl From<v1::Explanation> for ExplanationView {
-    fn from(explanation: v1::Explanation) -> Self {
-        let numbers = explanation.numbers.into_iter();
-        Self {
-            constraint: explanation.constraint,
-            sentence: explanation.sentence,
-            numbers: numbers.map(|of| NumberView { name: of.name, value: of.value, unit: of.unit }).collect(),
-            smallest_change: explanation.smallest_change,
-            estimated_start: text(explanation.estimated_start.as_ref()),
-        }
-    }
-}
+pub type ExplanationView = Shown<v1::Explanation>;
 
 impl ExplanationView {
     fn detail(&self, out: &mut Page) {
@@ -106,36 +71,12 @@ impl ExplanationView {
 }
 
 /// When a job may start.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct EstimateView {
-    /// No later than then.
-    pub start: Option<String>,
-    /// Why nobody can say.
-    pub unknown: String,
-    /// What it rests on.
-    pub assumptions: Vec<String>,
-    /// Jobs that were taken to end at their time limits before.
-    pub ends_at_limits: u32,
-    /// Jobs without a time limit that hold blocks.
-    pub without_limit: u32,
-}
-
-impl From<v1::StartEstimate> for EstimateView {
-    fn from(estimate: v1::StartEstimate) -> Self {
-        Self {
-            start: text(estimate.start.as_ref()),
-            unknown: estimate.unknown,
-            assumptions: estimate.assumptions,
-            ends_at_limits: estimate.ends_at_limits,
-            without_limit: estimate.without_limit,
-        }
-    }
-}
+pub type EstimateView = Shown<v1::StartEstimate>;
 
 impl EstimateView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
-        match &self.start {
-            Some(start) => out.line("starts by", format!("{start} (in {})", clock.until(start))),
+        match text(self.start.as_ref()) {
+            Some(start) => out.line("starts by", format!("{start} (in {})", clock.until(&start))),
             None => out.line("starts", format!("nobody can say: {}", self.unknown)),
         }
         for assumption in &self.assumptions {
@@ -203,7 +144,7 @@ pub struct PlanView {
     /// Where it would go.
     pub workers: Vec<WorkerView>,
     /// Jobs that would be suspended.
-    pub victims: Vec<VictimView>,
+    pub victims: Vec<Shown<v1::PlannedVictim>>,
     /// What of its wishes the nodes meet; empty when it has none.
     pub nodes: Vec<PlannedNodeView>,
     /// Why it would wait.
@@ -222,61 +163,21 @@ pub struct PlannedNodeView {
     /// Its name.
     pub node: String,
     /// What of the job's wishes it meets.
-    pub terms: Vec<TermView>,
-}
-
-/// One reason for or against a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TermView {
-    /// Which.
-    pub name: String,
-    /// How much it counts; more is better.
-    pub score: u64,
-    /// In words.
-    pub sentence: String,
+    pub terms: Vec<Shown<v1::ScoreTerm>>,
 }
 
 impl From<v1::PlannedNode> for PlannedNodeView {
     fn from(node: v1::PlannedNode) -> Self {
-        let terms = node.terms.into_iter();
-        Self {
-            node: node.node_name,
-            terms: terms.map(|of| TermView { name: of.name, score: of.score, sentence: of.sentence }).collect(),
-        }
+        Self { node: node.node_name, terms: node.terms.into_iter().map(Into::into).collect() }
     }
-}
-
-/// A job that would be suspended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct VictimView {
-    /// The job.
-    pub job_id: u64,
-    /// Its priority.
-    pub priority: u32,
-    /// Its blocks.
-    pub blocks: u64,
-    /// What suspending does to its work.
-    pub checkpoint_mode: String,
-    /// Work that it would lose.
-    pub work_lost_seconds: f64,
-    /// The same in TFLOPS times seconds.
-    pub tflops_seconds_lost: u64,
 }
 
 impl From<v1::PlanJobResponse> for PlanView {
     fn from(response: v1::PlanJobResponse) -> Self {
-        let victims = response.victims.into_iter().map(|victim| VictimView {
-            job_id: victim.job_id,
-            priority: victim.priority,
-            blocks: victim.blocks,
-            checkpoint_mode: words::checkpoint_mode(victim.checkpoint_mode),
-            work_lost_seconds: seconds(victim.work_lost.as_ref()).unwrap_or_default(),
-            tflops_seconds_lost: victim.tflops_seconds_lost,
-        });
         Self {
             verdict: words::verdict(response.verdict),
             workers: response.workers.into_iter().map(Into::into).collect(),
-            victims: victims.collect(),
+            victims: response.victims.into_iter().map(Into::into).collect(),
             nodes: response.nodes.into_iter().map(Into::into).collect(),
             explanation: response.explanation.map(Into::into),
             refusal: response.refusal.map(Into::into),
@@ -328,12 +229,14 @@ impl Detail for PlanView {
             out.table(
                 &["JOB", "PRIO", "BLOCKS", "SUSPENSION", "LOSES", "TFLOPS S"],
                 self.victims.iter().map(|victim| {
+                    let mode = words::checkpoint_mode(victim.checkpoint_mode);
+                    let work_lost = seconds(victim.work_lost.as_ref()).unwrap_or_default();
                     vec![
                         victim.job_id.to_string(),
                         victim.priority.to_string(),
                         victim.blocks.to_string(),
-                        victim.checkpoint_mode.clone(),
-                        super::compaction::lost(victim.work_lost_seconds, &victim.checkpoint_mode),
+                        mode.clone(),
+                        super::compaction::lost(work_lost, &mode),
                         victim.tflops_seconds_lost.to_string(),
                     ]
                 }),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tessera_api::v1;
 
+use super::shown::Shown;
 use super::words;
 
 /// The blocks of a card.
@@ -38,19 +39,7 @@ pub struct RunView {
 }
 
 /// Who holds blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct OwnerView {
-    /// The job.
-    pub job_id: u64,
-    /// Its priority.
-    pub priority: u32,
-    /// The allocation.
-    pub allocation_id: u64,
-    /// Its epoch.
-    pub epoch: u64,
-    /// The worker.
-    pub rank: u32,
-}
+pub type OwnerView = Shown<v1::BlockOwner>;
 
 impl From<v1::CardBlocks> for CardBlocksView {
     fn from(card: v1::CardBlocks) -> Self {
@@ -73,18 +62,6 @@ impl From<v1::BlockRun> for RunView {
             state: words::block_state(run.state),
             owner: run.owner.map(Into::into),
             next: run.next.map(Into::into),
-        }
-    }
-}
-
-impl From<v1::BlockOwner> for OwnerView {
-    fn from(owner: v1::BlockOwner) -> Self {
-        Self {
-            job_id: owner.job_id,
-            priority: owner.priority,
-            allocation_id: owner.allocation_id,
-            epoch: owner.epoch,
-            rank: owner.rank,
         }
     }
 }

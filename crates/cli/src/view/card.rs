@@ -1,13 +1,13 @@
 //! A card as it is shown.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 use tessera_api::v1;
 
 use super::job::tflops;
-use super::time::{Clock, text};
+use super::shown::Shown;
+use super::time::{Clock, seconds, text};
 use super::{BlocksView, CardBlocksView, words};
 use crate::print::{Column, Detail, Page, Tabular};
 
@@ -73,37 +73,13 @@ pub struct SampleView {
     pub time_slicing: Option<TimeSlicingView>,
 }
 
-/// How the time of a card is divided.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TimeSlicingView {
-    /// By whom: `none`, `device`, `control_group` or `freeze`.
-    pub slicer: String,
-    /// Length of a round, where workers take turns.
-    pub round_seconds: Option<f64>,
-    /// Workers that take turns.
-    pub workers: u32,
-    /// How often another worker was put on the card in each of the newest rounds.
-    pub switches_per_round: f64,
-    /// Why they do not take turns; empty when they do.
-    pub competing: String,
-}
-
-impl From<v1::TimeSlicing> for TimeSlicingView {
-    fn from(slicing: v1::TimeSlicing) -> Self {
-        Self {
-            slicer: words::time_slicer(slicing.slicer),
-            round_seconds: slicing.round.and_then(|round| Duration::try_from(round).ok()).map(|of| of.as_secs_f64()),
-            workers: slicing.workers,
-            switches_per_round: slicing.switches_per_round,
-            competing: slicing.competing,
-        }
-    }
-}
+/// How the time of a card is divided: round by round, where workers take turns.
+pub type TimeSlicingView = Shown<v1::TimeSlicing>;
 
 impl TimeSlicingView {
     fn text(&self) -> String {
-        let Some(round) = self.round_seconds else {
-            return match self.slicer.as_str() {
+        let Some(round) = seconds(self.round.as_ref()) else {
+            return match words::time_slicer(self.slicer).as_str() {
                 "control_group" => "by the share and quota of control groups".to_owned(),
                 "device" => "by the card or its driver".to_owned(),
                 "none" => "by nobody; workers compete".to_owned(),

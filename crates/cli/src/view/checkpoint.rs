@@ -4,6 +4,7 @@ use serde::Serialize;
 use tessera_api::v1;
 use tessera_ledger::CheckpointKey;
 
+use super::shown::Shown;
 use super::time::{Clock, text};
 use super::words;
 use crate::print::{Column, Tabular};
@@ -28,22 +29,7 @@ pub struct CheckpointView {
     /// Whether all that it needs can be fetched now.
     pub available: bool,
     /// Its parts, by rank.
-    pub parts: Vec<CheckpointPartView>,
-}
-
-/// What one worker saved.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CheckpointPartView {
-    /// The worker.
-    pub rank: u32,
-    /// Bytes of the program's files.
-    pub bytes: u64,
-    /// Hash over all of it.
-    pub hash: String,
-    /// Whether it lies in a store that all nodes share.
-    pub shared: bool,
-    /// The nodes that keep it.
-    pub nodes: Vec<String>,
+    pub parts: Vec<Shown<v1::CheckpointPart>>,
 }
 
 /// `2.7`: the seventh of the second attempt; `2.last`: what that saved when it was stopped.
@@ -53,13 +39,6 @@ pub(super) fn name_of(attempt: u32, sequence: u64) -> String {
 
 impl From<v1::Checkpoint> for CheckpointView {
     fn from(checkpoint: v1::Checkpoint) -> Self {
-        let part = |part: v1::CheckpointPart| CheckpointPartView {
-            rank: part.rank,
-            bytes: part.bytes,
-            hash: part.hash,
-            shared: part.shared,
-            nodes: part.nodes,
-        };
         Self {
             name: name_of(checkpoint.attempt, checkpoint.sequence),
             attempt: checkpoint.attempt,
@@ -69,7 +48,7 @@ impl From<v1::Checkpoint> for CheckpointView {
             progress: checkpoint.progress,
             bytes: checkpoint.bytes,
             available: checkpoint.available,
-            parts: checkpoint.parts.into_iter().map(part).collect(),
+            parts: checkpoint.parts.into_iter().map(Into::into).collect(),
         }
     }
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tessera_api::v1;
 
 use super::job::tflops;
+use super::shown::Shown;
 use super::time::{Clock, seconds, short, text};
 use super::{WorkerView, words};
 use crate::print::{Detail, Page};
@@ -106,18 +107,11 @@ impl Detail for MoveAnswerView {
 }
 
 /// What one place has free.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct RoomView {
-    /// Compute.
-    pub tflops: f64,
-    /// Memory.
-    pub memory_mib: u64,
-}
+pub type RoomView = Shown<v1::FreeRoom>;
 
-impl From<Option<v1::FreeRoom>> for RoomView {
-    fn from(room: Option<v1::FreeRoom>) -> Self {
-        let room = room.unwrap_or_default();
-        Self { tflops: tflops(room.milli_tflops), memory_mib: room.memory_mib }
+impl RoomView {
+    pub(super) fn tflops(&self) -> f64 {
+        tflops(self.milli_tflops)
     }
 }
 
@@ -144,9 +138,9 @@ impl From<v1::KindMeasure> for KindMeasureView {
     fn from(measure: v1::KindMeasure) -> Self {
         Self {
             kind: words::kind(measure.kind),
-            largest_on_card: measure.largest_on_card.into(),
-            largest_on_node: measure.largest_on_node.into(),
-            free: measure.free.into(),
+            largest_on_card: measure.largest_on_card.unwrap_or_default().into(),
+            largest_on_node: measure.largest_on_node.unwrap_or_default().into(),
+            free: measure.free.unwrap_or_default().into(),
             empty_cards: measure.empty_cards,
             fragmentation_percent: f64::from(measure.fragmentation) / 10.0,
             slices: measure.slices,
@@ -224,9 +218,9 @@ impl Detail for CompactionPlanView {
                 let percent = |of: &KindMeasureView| format!("{} %", of.fragmentation_percent);
                 vec![
                     before.kind.clone(),
-                    change(before.largest_on_card.tflops, after.largest_on_card.tflops),
-                    change(before.largest_on_node.tflops, after.largest_on_node.tflops),
-                    change(before.free.tflops, after.free.tflops),
+                    change(before.largest_on_card.tflops(), after.largest_on_card.tflops()),
+                    change(before.largest_on_node.tflops(), after.largest_on_node.tflops()),
+                    change(before.free.tflops(), after.free.tflops()),
                     change(before.empty_cards, after.empty_cards),
                     change(percent(before), percent(&after)),
                     change(before.slices, after.slices),

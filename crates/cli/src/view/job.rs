@@ -4,6 +4,7 @@ use serde::Serialize;
 use tessera_api::v1;
 
 use super::checkpoint::{CheckpointView, name_of};
+use super::shown::Shown;
 use super::spec::SpecView;
 use super::time::{Clock, text};
 use super::{ReasonView, UseView, words};
@@ -70,19 +71,7 @@ pub struct JobView {
 }
 
 /// That a job computes next to nothing with what it holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct IdleView {
-    /// Since when, as far as it was seen.
-    pub since: Option<String>,
-    /// What followed: noticed, preemptible, suspended or released.
-    pub step: String,
-}
-
-impl From<v1::Idle> for IdleView {
-    fn from(idle: v1::Idle) -> Self {
-        Self { since: text(idle.since.as_ref()), step: words::idle_step(idle.step) }
-    }
-}
+pub type IdleView = Shown<v1::Idle>;
 
 /// One try.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -154,7 +143,7 @@ pub struct WorkerView {
     /// Its slices.
     pub slices: Vec<SliceView>,
     /// How it ended.
-    pub exit: Option<ExitView>,
+    pub exit: Option<Shown<v1::WorkerExit>>,
 }
 
 /// A slice.
@@ -174,21 +163,6 @@ pub struct SliceView {
     pub memory_mib: u64,
     /// Isolation granted.
     pub isolation: String,
-}
-
-/// How a worker ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ExitView {
-    /// Why.
-    pub cause: String,
-    /// Exit code.
-    pub code: Option<i32>,
-    /// Signal.
-    pub signal: Option<i32>,
-    /// Whether it wrote a checkpoint.
-    pub checkpointed: bool,
-    /// For people.
-    pub message: String,
 }
 
 /// A move in progress.
@@ -287,13 +261,7 @@ impl From<v1::Worker> for WorkerView {
             state: words::worker_state(worker.state),
             runs_program: !worker.only_serves,
             slices: worker.slices.into_iter().map(Into::into).collect(),
-            exit: worker.exit.map(|exit| ExitView {
-                cause: words::stop_cause(exit.cause),
-                code: exit.code,
-                signal: exit.signal,
-                checkpointed: exit.checkpointed,
-                message: exit.message,
-            }),
+            exit: worker.exit.map(Into::into),
         }
     }
 }

@@ -4,7 +4,7 @@ use tessera_api::v1::Access;
 
 use super::checkpoint::CheckpointView;
 use super::job::{AllocationView, AttemptView, JobView, SliceView, WorkerView, exit_text, tflops};
-use super::time::Clock;
+use super::time::{Clock, text};
 use super::wishes::affinity_text;
 use super::{HostView, UseView, words};
 use crate::print::{Detail, Page, Tabular as _};
@@ -45,7 +45,10 @@ impl Detail for JobView {
             out.line("move", format!("{} for {}", of.phase, clock.ago(of.started_at.as_deref())));
         }
         if let Some(idle) = &self.idle {
-            out.line("idle", format!("for {}, {}", clock.ago(idle.since.as_deref()), idle.step));
+            out.line(
+                "idle",
+                format!("for {}, {}", clock.ago(text(idle.since.as_ref()).as_deref()), words::idle_step(idle.step)),
+            );
         }
         if let Some(used) = &self.used {
             out.line("use", used.text());

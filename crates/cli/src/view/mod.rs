@@ -49,17 +49,5 @@ pub use what_if::WhatIfView;
 pub use wishes::HostView;
 pub use words::{job_state, kind};
 
-/// A reason as it is shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct ReasonView {
-    /// For machines.
-    pub code: String,
-    /// For people.
-    pub sentence: String,
-}
-
-impl From<tessera_api::v1::Reason> for ReasonView {
-    fn from(reason: tessera_api::v1::Reason) -> Self {
-        Self { code: reason.code, sentence: reason.sentence }
-    }
-}
+/// A reason as it is shown: a code for machines, a sentence for people.
+pub type ReasonView = shown::Shown<tessera_api::v1::Reason>;

@@ -106,7 +106,7 @@ impl NodeView {
     fn host_text(&self) -> String {
         let used = &self.host_used;
         match &self.host {
-            Some(of) => format!("{}/{} CPUs, {}/{} MiB in use", used.cpus, of.cpus, used.memory_mib, of.memory_mib),
+            Some(of) => format!("{}/{} CPUs, {}/{} MiB in use", used.cpus(), of.cpus(), used.memory_mib, of.memory_mib),
             None => "not known".to_owned(),
         }
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tessera_api::v1;
 
 use super::job::tflops;
+use super::shown::Shown;
 use super::time::{Clock, text};
 use super::words;
 use crate::args::idle_text;
@@ -45,24 +46,18 @@ pub struct QueueView {
 }
 
 /// An amount of both resources.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct AmountView {
-    /// Compute.
-    pub tflops: f64,
-    /// Memory.
-    pub memory_mib: u64,
-}
-
-impl From<v1::QueueAmount> for AmountView {
-    fn from(amount: v1::QueueAmount) -> Self {
-        Self { tflops: tflops(amount.milli_tflops), memory_mib: amount.memory_mib }
-    }
-}
+pub type AmountView = Shown<v1::QueueAmount>;
 
 impl AmountView {
+    /// Its compute, in TFLOPS.
+    #[must_use]
+    pub fn tflops(&self) -> f64 {
+        tflops(self.milli_tflops)
+    }
+
     fn text(amount: Option<&Self>, none: &str) -> String {
-        let amount = amount.filter(|of| none.is_empty() || of.tflops > 0.0 || of.memory_mib > 0);
-        amount.map_or_else(|| none.to_owned(), |of| format!("{} TFLOPS, {} MiB", of.tflops, of.memory_mib))
+        let amount = amount.filter(|of| none.is_empty() || of.milli_tflops > 0 || of.memory_mib > 0);
+        amount.map_or_else(|| none.to_owned(), |of| format!("{} TFLOPS, {} MiB", of.tflops(), of.memory_mib))
     }
 }
 

@@ -4,8 +4,11 @@
 //! Words are in lower case, durations are seconds under a name that says so, times are RFC 3339, thousandths are whole
 //! units. What was not said is `null`; a message that was not said is shown with nothing said in it.
 
+use std::ops::Deref;
+
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, ReflectMessage, Value};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json, json};
 use tessera_api::reflect::reflected;
 
@@ -16,6 +19,30 @@ use super::words::spelled;
 pub fn shown<M: Message + Name>(message: &M) -> Map<String, Json> {
     // It only fails for messages that are not of the API.
     reflected(message).map(|message| fields(&message)).unwrap_or_default()
+}
+
+/// A message that is printed with every field that it has, whichever this release knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown<M>(M);
+
+impl<M> From<M> for Shown<M> {
+    fn from(message: M) -> Self {
+        Self(message)
+    }
+}
+
+impl<M> Deref for Shown<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.0
+    }
+}
+
+impl<M: Message + Name> Serialize for Shown<M> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        shown(&self.0).serialize(serializer)
+    }
 }
 
 fn fields(message: &DynamicMessage) -> Map<String, Json> {

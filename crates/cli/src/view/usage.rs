@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tessera_api::v1;
 
+use super::shown::Shown;
 use super::time::{Clock, text};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -42,21 +43,7 @@ pub struct UsageRowView {
 }
 
 /// Sums over time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct SumsView {
-    /// Blocks times hours.
-    pub block_hours: f64,
-    /// Their TFLOPS times hours.
-    pub tflops_hours: f64,
-    /// Card memory times hours.
-    pub memory_gib_hours: f64,
-    /// As far as of the block-hours the work was lost.
-    pub lost_block_hours: f64,
-    /// Blocks times milliseconds, exactly.
-    pub block_milliseconds: u64,
-    /// What it costs.
-    pub cost: Option<f64>,
-}
+pub type SumsView = Shown<v1::UsageSums>;
 
 /// A part on cards of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -109,19 +96,6 @@ impl From<v1::UsageRow> for UsageRowView {
             jobs: row.jobs,
             sums: row.sums.map(Into::into).unwrap_or_default(),
             kinds: row.kinds.into_iter().map(kind).collect(),
-        }
-    }
-}
-
-impl From<v1::UsageSums> for SumsView {
-    fn from(sums: v1::UsageSums) -> Self {
-        Self {
-            block_hours: sums.block_hours,
-            tflops_hours: sums.tflops_hours,
-            memory_gib_hours: sums.memory_gib_hours,
-            lost_block_hours: sums.lost_block_hours,
-            block_milliseconds: sums.block_milliseconds,
-            cost: sums.cost,
         }
     }
 }

@@ -92,6 +92,7 @@ fn column<W: Write + Send, T: DataType>(
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
+    use tessera_api::v1;
 
     use super::*;
     use crate::view::usage::{KindView, UsageRowView};
@@ -99,12 +100,12 @@ mod tests {
     fn row(key: &str, kinds: &[(&str, u64, Option<f64>)]) -> UsageRowView {
         let kind = |(kind, block_milliseconds, cost): &(&str, u64, Option<f64>)| KindView {
             kind: (*kind).to_owned(),
-            sums: SumsView {
+            sums: SumsView::from(v1::UsageSums {
                 block_hours: *block_milliseconds as f64 / 3_600_000.0,
                 block_milliseconds: *block_milliseconds,
                 cost: *cost,
-                ..SumsView::default()
-            },
+                ..Default::default()
+            }),
         };
         let kinds = kinds.iter().map(kind).collect();
         UsageRowView { key: key.to_owned(), kinds, ..UsageRowView::default() }

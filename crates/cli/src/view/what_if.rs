@@ -5,24 +5,13 @@ use tessera_api::v1;
 
 use super::answer::ExplanationView;
 use super::compaction::{RoomView, places};
+use super::shown::Shown;
 use super::time::Clock;
 use super::{WorkerView, words};
 use crate::print::{Detail, Page};
 
-/// What cards of one kind offer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CapacityView {
-    /// The kind.
-    pub kind: String,
-    /// Cards, as it is.
-    pub cards_before: u64,
-    /// Cards, after the change.
-    pub cards_after: u64,
-    /// Compute and memory, as it is.
-    pub before: RoomView,
-    /// Compute and memory, after the change.
-    pub after: RoomView,
-}
+/// What cards of one kind offer: compute and memory, as it is and after the change.
+pub type CapacityView = Shown<v1::CapacityChange>;
 
 /// A job for which the change makes a difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,15 +69,8 @@ impl From<v1::AffectedJob> for AffectedView {
 
 impl From<v1::WhatIfResponse> for WhatIfView {
     fn from(response: v1::WhatIfResponse) -> Self {
-        let capacity = |of: v1::CapacityChange| CapacityView {
-            kind: words::kind(of.kind),
-            cards_before: of.cards_before,
-            cards_after: of.cards_after,
-            before: of.before.into(),
-            after: of.after.into(),
-        };
         Self {
-            capacity: response.capacity.into_iter().map(capacity).collect(),
+            capacity: response.capacity.into_iter().map(Into::into).collect(),
             displaced: response.displaced.into_iter().map(Into::into).collect(),
             started: response.started.into_iter().map(Into::into).collect(),
             waiting_before: response.waiting_before,
@@ -129,11 +111,12 @@ impl Detail for WhatIfView {
         out.table(
             &["KIND", "CARDS", "TFLOPS", "MEMORY MIB"],
             self.capacity.iter().map(|of| {
+                let [before, after] = [of.before, of.after].map(|room| RoomView::from(room.unwrap_or_default()));
                 vec![
-                    of.kind.clone(),
+                    words::kind(of.kind),
                     format!("{} -> {}", of.cards_before, of.cards_after),
-                    format!("{} -> {}", of.before.tflops, of.after.tflops),
-                    format!("{} -> {}", of.before.memory_mib, of.after.memory_mib),
+                    format!("{} -> {}", before.tflops(), after.tflops()),
+                    format!("{} -> {}", before.memory_mib, after.memory_mib),
                 ]
             }),
         );

@@ -1,47 +1,35 @@
 //! What a job wants beside its virtual cards: a share of its hosts, and places.
 
-use serde::Serialize;
 use tessera_api::v1;
 
-/// A share of a host, or a whole one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct HostView {
-    /// Processors.
-    pub cpus: f64,
-    /// Memory.
-    pub memory_mib: u64,
-}
+use super::shown::Shown;
 
-impl From<v1::HostRequest> for HostView {
-    fn from(host: v1::HostRequest) -> Self {
-        Self { cpus: cpus(host.milli_cpus), memory_mib: host.memory_mib }
-    }
-}
+/// A share of a host, or a whole one.
+pub type HostView = Shown<v1::HostRequest>;
 
 impl From<v1::HostCapacity> for HostView {
     fn from(host: v1::HostCapacity) -> Self {
-        Self { cpus: cpus(host.milli_cpus), memory_mib: host.memory_mib }
+        v1::HostRequest { milli_cpus: host.milli_cpus, memory_mib: host.memory_mib }.into()
     }
 }
 
 impl HostView {
+    pub(super) fn cpus(&self) -> f64 {
+        self.milli_cpus as f64 / 1000.0
+    }
+
     /// `1.5 CPUs, 2048 MiB`; nothing when nothing is asked for.
     #[must_use]
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
-        if self.cpus > 0.0 {
-            parts.push(format!("{} CPUs", self.cpus));
+        if self.milli_cpus > 0 {
+            parts.push(format!("{} CPUs", self.cpus()));
         }
         if self.memory_mib > 0 {
             parts.push(format!("{} MiB", self.memory_mib));
         }
         parts.join(", ")
     }
-}
-
-/// Thousandths of a processor as processors.
-fn cpus(milli: u64) -> f64 {
-    milli as f64 / 1000.0
 }
 
 /// Where a job's workers would rather be, and must not be: one clause per wish.
@@ -80,7 +68,10 @@ mod tests {
     fn wishes_are_said_in_a_line_and_nothing_is_said_of_none() {
         assert_eq!(affinity_text(&v1::Affinity::default()), "");
         assert_eq!(HostView::default().text(), "");
-        assert_eq!(HostView { cpus: 1.5, memory_mib: 2048 }.text(), "1.5 CPUs, 2048 MiB");
+        assert_eq!(
+            HostView::from(v1::HostRequest { milli_cpus: 1_500, memory_mib: 2048 }).text(),
+            "1.5 CPUs, 2048 MiB"
+        );
         let label = v1::PreferredLabel { key: "rack".to_owned(), value: "r1".to_owned(), weight: 40 };
         let affinity = v1::Affinity {
             preferred: vec![label],
