@@ -34,6 +34,13 @@ mine = torch.empty(4, device=device); distributed.scatter(mine, [own, own + 1] i
 distributed.reduce(rooted := own.clone(), 0); note("reduce", *([rooted] if rank == 0 else []))
 if rank == 0: distributed.send(own, 1)
 else: distributed.recv(mine, 0); note("received", mine)
+whom = 1 - rank; came = torch.empty(4, device=device)
+works = [distributed.isend(own, whom), distributed.irecv(came, whom)]
+for work in works: work.wait()
+note("exchanged", came)
+ring = [distributed.P2POp(distributed.isend, own + 1, whom), distributed.P2POp(distributed.irecv, came, whom)]
+for work in distributed.batch_isend_irecv(ring): work.wait()
+note("ring", came)
 distributed.barrier()
 objects = [None] * count; distributed.all_gather_object(objects, {"rank": rank}); said["objects"] = objects
 here = torch.ones(2); distributed.all_reduce(here); note("processor", here)
@@ -49,7 +56,8 @@ for _ in range(6):
     optimiser.zero_grad(); loss.backward(); optimiser.step()
 said["trained"] = torch.cat([part.flatten() for part in model.parameters()]).tolist()
 print(json.dumps(said))
-distributed.destroy_process_group()
+# Who does not end what exchanges something ends it with the program.
+if os.environ.get("TESSERA_DISPATCHER") != "python": distributed.destroy_process_group()
 """
 
 
@@ -59,10 +67,16 @@ def run(device, servers, *backend, environment=()):
     for rank, server in enumerate(servers):
         own = server.environment() if server else {**os.environ, "TESSERA_SLICES": ""}
         own |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **dict(environment)}
-        programs.append(subprocess.Popen([sys.executable, "-c", PROGRAM, device, *backend], env=own, stdout=subprocess.PIPE, text=True))
-    printed = [program.communicate(timeout=120)[0] for program in programs]
-    assert [program.returncode for program in programs] == [0, 0]
-    return [json.loads(one) for one in printed]
+        own["PYTHONFAULTHANDLER"] = "1"
+        command = [sys.executable, "-c", PROGRAM, device, *backend]
+        programs.append(subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    try:
+        printed = [program.communicate(timeout=120) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+    assert [program.returncode for program in programs] == [0, 0], printed
+    return [json.loads(one) for one, _ in printed]
 
 
 @pytest.fixture(scope="module")

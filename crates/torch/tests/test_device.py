@@ -193,6 +193,22 @@ def test_tensors_of_two_devices_do_not_mix():
         torch.zeros(3, device=CARD) + torch.zeros(3)
 
 
+@pytest.mark.parametrize("write", [
+    lambda total, three: total.add_(three),
+    lambda total, three: total.mul_(three),
+    lambda total, three: torch.add(three, three, out=total),
+    lambda total, three: torch._foreach_add_([total], [three]),
+    lambda total, three: total.expand(2).clone().index_put_((three.long() - 3,), three),
+], ids=["add_", "mul_", "out", "foreach", "index_put_"])  # fmt: skip
+def test_what_is_on_the_processor_is_not_written_on_the_card(write):
+    """A sum that stays at the processor must not go on without what was to be added to it. Copies are asked for by name."""
+    total, three = torch.tensor(1.0), torch.full((), 3.0, device=CARD)
+    with pytest.raises(RuntimeError, match="same device"):
+        write(total, three)
+    assert (three + total).item() == 4
+    assert total.copy_(three).item() == 3
+
+
 @pytest.mark.parametrize("make", [
     lambda: torch.quantize_per_tensor(torch.zeros(3, device=CARD), 0.1, 0, torch.qint8),
     lambda: torch.zeros(3, 3, device=CARD).to_sparse(),

@@ -3,10 +3,12 @@ undisturbed, in each bit, and they notice nothing; or they are told once, and cl
 
 import random
 import resource
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import serving
@@ -257,3 +259,15 @@ def test_programs_that_come_one_after_the_other_begin_with_an_empty_card(folder,
 def test_a_server_whose_programs_host_is_silent_gives_its_card_back(folder, checkpoints):
     with Kept(folder, checkpoints, "--lease", 0.3) as server:
         assert server.process.wait(30) == 124
+
+
+def test_a_server_that_stood_still_itself_gives_the_host_time_to_be_heard_again(folder, checkpoints):
+    """Frozen with its host, or by whoever gives the card to others for a while."""
+    lease = 4
+    with Kept(folder, checkpoints, "--lease", lease) as server:
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.2 * lease)
+        server.process.send_signal(signal.SIGCONT)
+        began = time.monotonic()
+        assert server.process.wait(30) == 124
+        assert time.monotonic() - began > lease / 4

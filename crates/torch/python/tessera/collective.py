@@ -2,10 +2,11 @@
 
 Programs know nothing of what is behind each other's cards, which may be cards of several kinds and of several nodes. So tensors travel by gloo
 between the hosts of the programs: each is fetched from the card when its collective begins, and what came of it is sent back. Every process group
-that a program makes has this for its card, and gloo for the processor, whichever backend it names.
+that a program makes has this for its card, and gloo for the processor, if it names one of them or none.
 """
 
 import functools
+import weakref
 
 import torch
 import torch.distributed as distributed
@@ -19,6 +20,16 @@ _INTO = (
     "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather", "allgather_coalesced", "alltoall", "gather",
     "reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "scatter",
 )  # fmt: skip
+
+
+#: What exchanges something, or may.
+_standing = weakref.WeakSet()
+
+
+def end() -> None:
+    """Ends what exchanges something while Python is there: threads of gloo that let go of a tensor later would need it, and end the program."""
+    for backend in list(_standing):
+        backend.shutdown()
 
 
 def install(name: str) -> None:
@@ -44,26 +55,61 @@ def _backend() -> type:
     """The backend, whose base is there only where PyTorch has `torch.distributed`."""
     from torch._C._distributed_c10d import Backend, ProcessGroupGloo
 
+    class Receiving(distributed.Work):
+        """What comes is on the card once it was waited for."""
+
+        def __init__(self, work, tensors, there):
+            super().__init__()
+            self._work, self._tensors, self._there, self._is_there = work, tensors, there, False
+
+        def is_completed(self):
+            return self._is_there
+
+        def wait(self, *timeout):
+            if not self._is_there:
+                self._work.wait(*timeout)
+                _bring(self._tensors, self._there)
+                self._is_there = True
+            return True
+
     class CardBackend(Backend):
         """Does what gloo does, with tensors of the card."""
 
+        # PyTorch's own asks this class, without end.
+        supports_coalescing = False
+
         def __init__(self, store, rank, size, timeout):
             super().__init__(rank, size)
-            self._hosts = ProcessGroupGloo(store, rank, size, timeout=timeout)
+            self._gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)
+            _standing.add(self)
 
         def getBackendName(self):  # noqa: N802
             return "tessera"
 
+        def shutdown(self):
+            """Waits for the threads of gloo, which begin nothing any more."""
+            self._gloo = None
+
+        abort = shutdown
+
+        @property
+        def _hosts(self):
+            if self._gloo is None:
+                raise RuntimeError("this process group was destroyed")
+            return self._gloo
+
+        # These are not waited for here: who sends and receives at once would wait for the other, who does the same.
+
         def send(self, tensors, to, tag):
-            return _done(self._hosts.send(_read(tensors), to, tag), [], [])
+            return self._hosts.send(_read(tensors), to, tag)
 
         def recv(self, tensors, source, tag):
             there = _room(tensors)
-            return _done(self._hosts.recv(there, source, tag), tensors, there)
+            return Receiving(self._hosts.recv(there, source, tag), tensors, there)
 
         def recv_anysource(self, tensors, tag):
             there = _room(tensors)
-            return _done(self._hosts.recv_anysource(there, tag), tensors, there)
+            return Receiving(self._hosts.recv_anysource(there, tag), tensors, there)
 
         def barrier(self, options):
             torch.tessera.synchronize()
@@ -105,9 +151,13 @@ def _room(tensors):
 def _done(work, tensors, there):
     """Waits for what the hosts exchange, and sends what came of it to the card, where all that follows is executed after it."""
     work.wait()
+    _bring(tensors, there)
+    return torch._C._distributed_c10d._create_work_from_future(_finished(tensors))
+
+
+def _bring(tensors, there) -> None:
     for tensor, came in zip(pytree.tree_leaves(tensors), pytree.tree_leaves(there), strict=True):
         tensor.copy_(came)
-    return torch._C._distributed_c10d._create_work_from_future(_finished(tensors))
 
 
 def _finished(tensors) -> Future:

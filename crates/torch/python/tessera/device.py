@@ -101,6 +101,7 @@ def _connect_to(place: elsewhere.Place, fresh: bool) -> None:
 
 
 def _stop() -> None:
+    collective.end()
     if _connection is None or _dispatcher.is_forked():
         return  # A forked process leaves its parent's connection alone.
     try:

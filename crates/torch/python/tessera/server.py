@@ -26,6 +26,7 @@ class Server:
         self._awaits_host = awaits_host
         self._connection = None
         self._checkpoints = None
+        self._silent = 0.0
 
     def attach(self, checkpoints) -> None:
         """Has it save itself when that is asked for."""
@@ -111,8 +112,8 @@ class Server:
 
     def _attended(self) -> tuple[float, int | None]:
         """For how long the host of the program has been silent, and the code with which that ended."""
-        silent, ended_with, has_come = self._listener.attended
-        return (silent if has_come or not self._awaits_host else 0.0), ended_with
+        _, ended_with, has_come = self._listener.attended
+        return (self._silent if has_come or not self._awaits_host else 0.0), ended_with
 
     def _is_ending(self) -> bool:
         if self._checkpoints is not None and self._checkpoints.stopping:
@@ -123,9 +124,13 @@ class Server:
     def _watch(self) -> None:
         """Has the server end when it is to, or save what a program has that stands still until then. One that waits for the rest of a frame
         hears nothing: its connection is ended."""
-        ending_since = None
+        ending_since, looked = None, time.monotonic()
+        # While this process was frozen, or its whole host, nobody had a chance to be heard.
+        most = max(2 * _LOOK, (self._lease or 0.0) / 4)
         while True:
             time.sleep(_LOOK)
+            before, looked = looked, time.monotonic()
+            self._silent = min(self._listener.attended[0], self._silent + min(looked - before, most))
             if not self._is_ending() and not (self._checkpoints is not None and self._checkpoints.still is not None):
                 ending_since = None
                 continue

@@ -263,6 +263,22 @@ static void refuse_unknown(const Operator& op, std::string_view why) {
   client().not_in_graph(c10::str("what ", op.handle.schema().name(), " gives is not known ahead: ", why));
 }
 
+// What is written must be on the card: of a number that travels with the call, or an index that is brought there, nothing comes back.
+static void check_written(const Operator& op, const torch::jit::Stack& stack, size_t base) {
+  auto check = [](const Tensor& written) {
+    TORCH_CHECK(!written.defined() || !written.is_cpu(), "Expected all tensors to be on the same device, but found at least two devices, ",
+                kDevice, " and cpu: what is on the processor cannot be written by what is computed on the card");
+  };
+  auto& arguments = op.handle.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    auto* alias = arguments[i].alias_info();
+    auto& value = stack[base + i];
+    if (!alias || !alias->isWrite()) continue;
+    if (value.isTensor()) check(value.toTensor());
+    else if (value.isTensorList()) for (const Tensor& written : value.toTensorVector()) check(written);
+  }
+}
+
 void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   Client::Use lock(client());
   auto& op = operator_of(handle);
@@ -275,6 +291,7 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   for (size_t i = 0; i < count; i++) encode(key, slots, (*stack)[base + i], op.kinds[i] == c10::TypeKind::NumberType, op);
   auto found = op.cache.find(std::string_view(key));
   if (found == op.cache.end()) {
+    check_written(op, *stack, base);
     make_room();
     client().statistics.templates++;
     auto entry = std::make_unique<Entry>();

@@ -36,11 +36,12 @@ def _without_option(of):
 class Argument:
     """One of an operator."""
 
-    __slots__ = ("default", "kind", "name", "of_options", "optional", "said")
+    __slots__ = ("default", "is_written", "kind", "name", "of_options", "optional", "said")
 
     def __init__(self, argument):
         inner, self.optional = _without_option(argument.type)
         self.name, self.default, self.said = argument.name, argument.default_value, str(argument.type)
+        self.is_written = argument.alias_info is not None and argument.alias_info.is_write
         self.of_options = False
         if inner.kind() == "ListType":
             element, self.of_options = _without_option(inner.getElementType())
@@ -76,6 +77,17 @@ class Signature:
         same = [at for at, argument in enumerate(arguments)
                 if argument.alias_info and argument.alias_info.is_write and argument.alias_info.before_set == result.alias_info.before_set]  # fmt: skip
         return same[-1] if same else None
+
+    def check_written(self, args, kwargs) -> None:
+        """What is written must be on the card: of a number that travels with the call, or an index that is brought there, nothing comes back."""
+        for at, argument in enumerate(self.arguments):
+            if argument.is_written:
+                value, _ = self.value(at, args, kwargs)
+                if any(each.device.type == "cpu" for each in (value if isinstance(value, (list, tuple)) else [value]) if each is not None):
+                    raise RuntimeError(
+                        f"Expected all tensors to be on the same device, but found at least two devices, {card.CARD} and cpu: "
+                        "what is on the processor cannot be written by what is computed on the card"
+                    )
 
     def value(self, at: int, args, kwargs):
         """An argument as it was given, and whether it was."""

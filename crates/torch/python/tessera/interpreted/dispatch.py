@@ -84,6 +84,7 @@ class Operator(Signature):
 
     def _learn(self, call: Call, args, kwargs) -> Entry:
         global _entries
+        self.check_written(args, kwargs)
         _make_room()
         CLIENT.templates += 1
         entry = None
