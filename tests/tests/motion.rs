@@ -1,5 +1,5 @@
-//! Work in motion, through real processes and real programs: whatever interrupts a job, it goes on where it was, and what
-//! it comes to is bit for bit what it comes to undisturbed.
+//! Work in motion, through real processes and real programs: whatever interrupts a job, it goes on where it was, and
+//! what it comes to is bit for bit what it comes to undisturbed.
 
 use std::path::Path;
 
@@ -220,8 +220,8 @@ async fn the_death_of_leader_and_agent_while_saving_loses_nothing() -> Result<()
     pool.verify().await
 }
 
-/// A program that listens to nobody is killed after its grace, and goes on from what it had saved before; one that never
-/// saved begins again.
+/// A program that listens to nobody is killed after its grace, and goes on from what it had saved before; one that
+/// never saved begins again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ignores_everything_is_ended_and_begins_again() -> Result<()> {
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;

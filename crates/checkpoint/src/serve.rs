@@ -28,8 +28,8 @@ const PIECE: usize = 256 << 10;
 /// Pieces that wait for the network.
 const WAITING: usize = 4;
 
-/// Chunks that are handed out at once. Their seats are not those of saves and copies: two agents that copy from each other
-/// would wait for each other.
+/// Chunks that are handed out at once. Their seats are not those of saves and copies: two agents that copy from each
+/// other would wait for each other.
 const AT_ONCE: usize = 4;
 /// How long a piece may wait for who asked for it to read.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -40,8 +40,8 @@ pub trait Guard: Send + Sync + 'static {
     fn permits(&self, peer: Option<&Peer>, ticket: &str, job: u64) -> bool;
 }
 
-/// The service with which an agent hands out what is in `store`, to whom `guard` permits it, at the rate of `limits`. It is
-/// put on the agent's gRPC server.
+/// The service with which an agent hands out what is in `store`, to whom `guard` permits it, at the rate of `limits`.
+/// It is put on the agent's gRPC server.
 pub fn serve(
     store: Arc<dyn Store>,
     guard: Arc<dyn Guard>,

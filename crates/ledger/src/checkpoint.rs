@@ -2,9 +2,9 @@
 //! what is in them is kept by agents, or in a store that all of them share.
 //!
 //! A checkpoint belongs to one attempt and consists of one part for each worker. A part is told by the agent that saved
-//! it, once it is whole on disk; a checkpoint **counts** when all of its parts are told and all workers saved at the same
-//! place of their work: a gang goes on whole, from one checkpoint, or from the one before. The next attempt is granted
-//! together with the newest one that counts and can be had, so that every leader gives the same order.
+//! it, once it is whole on disk; a checkpoint **counts** when all of its parts are told and all workers saved at the
+//! same place of their work: a gang goes on whole, from one checkpoint, or from the one before. The next attempt is
+//! granted together with the newest one that counts and can be had, so that every leader gives the same order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -111,8 +111,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Whether it is whole: every worker has saved, all at the same place of their work, and there is something in it. Of
-    /// many a gang only the first worker writes.
+    /// Whether it is whole: every worker has saved, all at the same place of their work, and there is something in it.
+    /// Of many a gang only the first worker writes.
     #[must_use]
     pub fn counts(&self) -> bool {
         let progress = self.parts.first().map(|part| part.saved.progress);

@@ -14,8 +14,8 @@ use crate::preempt::{self, Found, InPlan, Search};
 use crate::queues::{self, Queues};
 
 impl Pool {
-    /// Where a job starts, or what keeps it from that: room in its queue, or on cards, and whoever could give way for it
-    /// does not help. One of `searches` is used up if others are looked for who give way. What is taken is in the
+    /// Where a job starts, or what keeps it from that: room in its queue, or on cards, and whoever could give way for
+    /// it does not help. One of `searches` is used up if others are looked for who give way. What is taken is in the
     /// index's journal, but not what comes from victims.
     pub(crate) fn attempt(
         &mut self,

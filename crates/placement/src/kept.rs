@@ -87,8 +87,8 @@ impl Reservation {
         without
     }
 
-    /// Whether it keeps its cards from a job, once it is in force for that one; `recalls`: whether the job's queue has a
-    /// guarantee to recall. Whoever is over before the cards are free delays nobody.
+    /// Whether it keeps its cards from a job, once it is in force for that one; `recalls`: whether the job's queue has
+    /// a guarantee to recall. Whoever is over before the cards are free delays nobody.
     fn binds(&self, job: &Request, recalls: bool, now: LogTime) -> bool {
         let in_time = job.over_by(now).is_some_and(|over| self.kept.free_by.is_some_and(|free| over <= free));
         let recalls = self.out_of_turn && self.request.queue != job.queue && recalls;

@@ -1,4 +1,5 @@
-//! Golden explanations of jobs that others are in the way of: guarantees, whose turn it is, and who may not be preempted yet.
+//! Golden explanations of jobs that others are in the way of: guarantees, whose turn it is, and who may not be
+//! preempted yet.
 
 mod world;
 

@@ -1,6 +1,7 @@
 //! The incremental index against a naive scan: whatever has happened to a pool, once nothing more is granted no waiting
-//! job fits where a scan of the whole ledger finds room for it: a gang on as many cards as it needs, a virtual card that
-//! spreads on the cards of one node. (What is granted is checked elsewhere, by the independent check of every plan.)
+//! job fits where a scan of the whole ledger finds room for it: a gang on as many cards as it needs, a virtual card
+//! that spreads on the cards of one node. (What is granted is checked elsewhere, by the independent check of every
+//! plan.)
 
 mod world;
 
@@ -35,8 +36,8 @@ fn simple(step: Step) -> Step {
     }
 }
 
-/// Whether as many virtual cards as a job needs would fit now, without renumbering or moving anything; the first node on
-/// which one would.
+/// Whether as many virtual cards as a job needs would fit now, without renumbering or moving anything; the first node
+/// on which one would.
 fn scan(state: &State, spec: &JobSpec) -> Option<NodeId> {
     let rooms = |node: &Node| {
         let labelled = spec.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value));
@@ -97,8 +98,8 @@ fn rooms_on_card(state: &State, card: &Card, spec: &JobSpec) -> u64 {
     runs.iter().map(|run| run / need).sum::<u64>().min(by_memory).min(slices).max(1)
 }
 
-/// Whether cards of one kind on a node have enough for one virtual card together, or of all kinds if they may mix. Cards
-/// that are taken whole, that limit slices or of which each must give some memory are left out.
+/// Whether cards of one kind on a node have enough for one virtual card together, or of all kinds if they may mix.
+/// Cards that are taken whole, that limit slices or of which each must give some memory are left out.
 fn has_room_together(state: &State, node: NodeId, spec: &JobSpec) -> bool {
     let request = &spec.virtual_card;
     let precision = request.precision.unwrap_or(state.config().reference_precision);

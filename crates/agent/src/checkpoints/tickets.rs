@@ -38,7 +38,8 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    /// Those in a folder, which is made when it is not there. `here`: the checkpoints that are whole on the node's disk.
+    /// Those in a folder, which is made when it is not there. `here`: the checkpoints that are whole on the node's
+    /// disk.
     pub fn open(folder: PathBuf, here: &BTreeSet<CheckpointId>) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         let mut known = BTreeMap::new();

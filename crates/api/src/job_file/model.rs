@@ -44,8 +44,8 @@ pub struct JobFile {
     /// workers there are; `gang` when left out.
     #[schemars(range(min = 1, max = 4096))]
     pub gang_min: Option<u32>,
-    /// Having run so long with fewer virtual cards than `gang`, it may be suspended and started again with more, when there
-    /// is room that nobody else would take; it stays as it began when left out.
+    /// Having run so long with fewer virtual cards than `gang`, it may be suspended and started again with more, when
+    /// there is room that nobody else would take; it stays as it began when left out.
     pub grow_after: Option<Time>,
     /// What each of them must offer.
     pub virtual_card: VirtualCard,
@@ -56,9 +56,9 @@ pub struct JobFile {
     /// `stack`: beside what runs already, so that whole cards and nodes stay free. `spread`: where the most room is; as
     /// the queue or the pool says when left out.
     pub packing: Option<Packing>,
-    /// When it may run, each as `0 20 * * mon-fri for 10h in Europe/Berlin`: when the window opens as cron writes it, how
-    /// long it stays open, and the time zone (without one: UTC). Outside of them it is suspended; at any time when left
-    /// out.
+    /// When it may run, each as `0 20 * * mon-fri for 10h in Europe/Berlin`: when the window opens as cron writes it,
+    /// how long it stays open, and the time zone (without one: UTC). Outside of them it is suspended; at any time when
+    /// left out.
     pub windows: Option<Vec<String>>,
     /// Whether a job of its queue with a higher priority may take its blocks. What its queue has borrowed can be
     /// recalled either way; `true` when left out.
@@ -188,11 +188,13 @@ pub struct Checkpoint {
     /// How often a `cooperative` program that listens on `$TESSERA_CONTROL` is asked to save while it runs on, and a
     /// `transparent` one is dumped, 1 second to 7 days; never, so that it saves only when it is stopped, when left out.
     pub every: Option<Time>,
-    /// How many of its checkpoints are kept, the newest ones, 1 to 16; the quota of its queue may leave fewer, and never none;
+    /// How many of its checkpoints are kept, the newest ones, 1 to 16; the quota of its queue may leave fewer, and
+    /// never none;
     /// 2 when left out.
     pub keep: Option<u32>,
     /// How a `transparent` program is saved that cannot be dumped: `cooperative`: it writes what it needs to go on into
-    /// `$TESSERA_CHECKPOINT_DIR` when it is told to stop; `requeue`: it goes on from the checkpoint before, or begins again;
+    /// `$TESSERA_CHECKPOINT_DIR` when it is told to stop; `requeue`: it goes on from the checkpoint before, or begins
+    /// again;
     /// `requeue` when left out.
     pub fallback: Option<CheckpointMode>,
 }

@@ -236,8 +236,9 @@ pub struct RunArgs {
     /// Give the program its virtual card as one device of PyTorch; needs --memory
     #[arg(long)]
     pub device: bool,
-    /// Run the program on this host, which need not be in the pool: it has its virtual card as one device of PyTorch, over the
-    /// network. The card is given back when the program ends, and when this host is not heard of any more; needs --memory
+    /// Run the program on this host, which need not be in the pool: it has its virtual card as one device of PyTorch,
+    /// over the network. The card is given back when the program ends, and when this host is not heard of any more;
+    /// needs --memory
     #[arg(long, conflicts_with_all = ["device", "detach", "gang", "gang_min", "workdir", "retries", "min_runtime"])]
     pub here: bool,
     /// With --here: how often what is on the card is saved, so that it outlives the loss of its node [default: 5m]

@@ -227,8 +227,8 @@ pub enum NodeVerb {
         /// Why, for people
         #[arg(short, long, default_value = "")]
         reason: String,
-        /// Move jobs that save themselves away one after the other while they run, and suspend what is left after this time,
-        /// such as 30m; without it all of them are suspended at once
+        /// Move jobs that save themselves away one after the other while they run, and suspend what is left after this
+        /// time, such as 30m; without it all of them are suspended at once
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         deadline: Option<Duration>,
         /// Do not ask

@@ -70,11 +70,12 @@ pub struct SetQueueArgs {
     /// place of those that it has; `always`: at any time
     #[arg(long = "window", value_name = "WINDOW")]
     pub windows: Vec<String>,
-    /// What follows for jobs that compute next to nothing, and after how long, such as "below 5% notify 30m preemptible 1h
-    /// suspend 2h release 7d"; `never`: what the queue above says
+    /// What follows for jobs that compute next to nothing, and after how long, such as "below 5% notify 30m preemptible
+    /// 1h suspend 2h release 7d"; `never`: what the queue above says
     #[arg(long, value_name = "LADDER", value_parser = idle)]
     pub idle: Option<IdleChoice>,
-    /// What checkpoints of its jobs take at most, such as 2TiB: above it older ones are given up, and the newest of each job never;
+    /// What checkpoints of its jobs take at most, such as 2TiB: above it older ones are given up, and the newest of
+    /// each job never;
     /// 0: no bound
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub checkpoints: Option<u64>,

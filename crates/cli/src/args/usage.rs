@@ -46,8 +46,8 @@ pub struct UsageArgs {
     /// Only what this person submitted
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Most rows, those with the most blocks first; when it is not said, 1000, and 10000 for a Parquet file, which is not
-    /// written when there are more
+    /// Most rows, those with the most blocks first; when it is not said, 1000, and 10000 for a Parquet file, which is
+    /// not written when there are more
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROWS)))]
     pub rows: Option<u32>,
     /// Print comma-separated values with a header, for spreadsheets

@@ -21,8 +21,6 @@ words! {
     idle_step: IdleStep, "IDLE_STEP_";
     /// State of a worker.
     worker_state: WorkerState, "WORKER_STATE_";
-    /// Why a worker stopped.
-    stop_cause: StopCause, "STOP_CAUSE_";
     /// Phase of an allocation.
     allocation_phase: AllocationPhase, "ALLOCATION_PHASE_";
     /// Phase of a move.
@@ -73,7 +71,6 @@ mod tests {
     fn words_are_those_of_the_architecture() {
         assert_eq!(job_state(JobState::Suspending as i32), "suspending");
         assert_eq!(kind(CardKind::Fpga as i32), "fpga");
-        assert_eq!(stop_cause(StopCause::OutOfMemory as i32), "out_of_memory");
         assert_eq!(job_state(99), "unknown_99");
     }
 }

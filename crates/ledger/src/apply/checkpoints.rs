@@ -214,8 +214,8 @@ fn lacking_at<'a>(
     })
 }
 
-/// How much a node is preferred for the copies of a worker's checkpoints: jobs spread over the nodes, and nodes that come
-/// and go move few of them.
+/// How much a node is preferred for the copies of a worker's checkpoints: jobs spread over the nodes, and nodes that
+/// come and go move few of them.
 fn preference(job: JobId, rank: Rank, node: NodeId) -> (u64, NodeId) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&job.0.to_be_bytes());

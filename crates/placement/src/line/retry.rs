@@ -1,6 +1,6 @@
-//! Retries: a request that did not start is left alone until something happens that could let it start. What that may be
-//! follows from why it did not start, and is said in one place: its *hopes*. Whatever happens fulfils some hopes; what
-//! had one of them is tried again.
+//! Retries: a request that did not start is left alone until something happens that could let it start. What that may
+//! be follows from why it did not start, and is said in one place: its *hopes*. Whatever happens fulfils some hopes;
+//! what had one of them is tried again.
 //!
 //! | it did not start because | and hopes for |
 //! |---|---|

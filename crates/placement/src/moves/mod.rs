@@ -1,7 +1,7 @@
 //! Moves: which running jobs go elsewhere so that one that waits fits, and what that costs.
 //!
-//! Whoever orders moves says how many there may be and who must be left in peace ([`CompactionOrder`]); [`Rules`] say of
-//! each job whether it may be moved. Which of those that may would be enough together is judged by numbers, node by
+//! Whoever orders moves says how many there may be and who must be left in peace ([`CompactionOrder`]); [`Rules`] say
+//! of each job whether it may be moved. Which of those that may would be enough together is judged by numbers, node by
 //! node (`ways`); the cheapest are tried out on the index (`room`).
 
 mod room;

@@ -3,8 +3,8 @@
 use tessera_ledger::standing::Held;
 use tessera_ledger::{LogTime, Queue, QueueAmount};
 
-/// A queue as placement sees it. What is left of its sums without those of the queues below it is for the jobs that name
-/// it.
+/// A queue as placement sees it. What is left of its sums without those of the queues below it is for the jobs that
+/// name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -31,7 +31,8 @@ pub(super) struct Sums {
     pub(super) standing: QueueAmount,
     /// Of that, what jobs hold that are not preemptible.
     pub(super) firm: QueueAmount,
-    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same plan.
+    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same
+    /// plan.
     pub(super) planned: QueueAmount,
     pub(super) planned_firm: QueueAmount,
     /// What it has held on average, as of the present decision.
