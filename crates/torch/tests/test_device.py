@@ -199,7 +199,8 @@ def test_tensors_of_two_devices_do_not_mix():
     lambda total, three: torch.add(three, three, out=total),
     lambda total, three: torch._foreach_add_([total], [three]),
     lambda total, three: total.expand(2).clone().index_put_((three.long() - 3,), three),
-], ids=["add_", "mul_", "out", "foreach", "index_put_"])  # fmt: skip
+    lambda total, three: [tensor.index_add_(0, three.long().view(1) - 3, three.view(1)) for tensor in (torch.ones(2, device=CARD), torch.ones(2))],
+], ids=["add_", "mul_", "out", "foreach", "index_put_", "index_add_ after one on the card"])  # fmt: skip
 def test_what_is_on_the_processor_is_not_written_on_the_card(write):
     """A sum that stays at the processor must not go on without what was to be added to it. Copies are asked for by name."""
     total, three = torch.tensor(1.0), torch.full((), 3.0, device=CARD)

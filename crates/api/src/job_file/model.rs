@@ -189,13 +189,11 @@ pub struct Checkpoint {
     /// `transparent` one is dumped, 1 second to 7 days; never, so that it saves only when it is stopped, when left out.
     pub every: Option<Time>,
     /// How many of its checkpoints are kept, the newest ones, 1 to 16; the quota of its queue may leave fewer, and
-    /// never none;
-    /// 2 when left out.
+    /// never none; 2 when left out.
     pub keep: Option<u32>,
     /// How a `transparent` program is saved that cannot be dumped: `cooperative`: it writes what it needs to go on into
     /// `$TESSERA_CHECKPOINT_DIR` when it is told to stop; `requeue`: it goes on from the checkpoint before, or begins
-    /// again;
-    /// `requeue` when left out.
+    /// again; `requeue` when left out.
     pub fallback: Option<CheckpointMode>,
 }
 

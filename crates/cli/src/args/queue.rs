@@ -75,8 +75,7 @@ pub struct SetQueueArgs {
     #[arg(long, value_name = "LADDER", value_parser = idle)]
     pub idle: Option<IdleChoice>,
     /// What checkpoints of its jobs take at most, such as 2TiB: above it older ones are given up, and the newest of
-    /// each job never;
-    /// 0: no bound
+    /// each job never; 0: no bound
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub checkpoints: Option<u64>,
 }

@@ -31,8 +31,8 @@ impl<'a> Giver<'a> {
 pub(crate) struct Recallable {
     /// Some queue holds more on loan than before, or other jobs of it: whoever may recall anything may find something.
     pub(crate) lent: bool,
-    /// Queues that hold less than before, or of which more is guaranteed: they may take back more, and those below them
-    /// may too.
+    /// Queues that hold less than before, and all where any guarantee is another: they may take back more, and those
+    /// below them may too.
     pub(super) claims: BTreeSet<usize>,
 }
 

@@ -6,6 +6,7 @@ that a program makes has this for its card, and gloo for the processor, if it na
 """
 
 import functools
+import os
 import weakref
 
 import torch
@@ -24,6 +25,8 @@ _INTO = (
 
 #: What exchanges something, or may.
 _standing = weakref.WeakSet()
+# In a process that was forked their threads are not there, and what they exchange is the parent's.
+os.register_at_fork(after_in_child=_standing.clear)
 
 
 def end() -> None:
@@ -60,16 +63,13 @@ def _backend() -> type:
 
         def __init__(self, work, tensors, there):
             super().__init__()
-            self._work, self._tensors, self._there, self._is_there = work, tensors, there, False
-
-        def is_completed(self):
-            return self._is_there
+            self._work, self._tensors, self._there = work, tensors, there
 
         def wait(self, *timeout):
-            if not self._is_there:
+            if self._work is not None:
                 self._work.wait(*timeout)
                 _bring(self._tensors, self._there)
-                self._is_there = True
+                self._work = None
             return True
 
     class CardBackend(Backend):

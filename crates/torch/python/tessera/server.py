@@ -112,8 +112,8 @@ class Server:
 
     def _attended(self) -> tuple[float, int | None]:
         """For how long the host of the program has been silent, and the code with which that ended."""
-        _, ended_with, has_come = self._listener.attended
-        return (self._silent if has_come or not self._awaits_host else 0.0), ended_with
+        silent, ended_with, has_come = self._listener.attended
+        return (min(silent, self._silent) if has_come or not self._awaits_host else 0.0), ended_with
 
     def _is_ending(self) -> bool:
         if self._checkpoints is not None and self._checkpoints.stopping:

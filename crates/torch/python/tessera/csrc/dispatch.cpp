@@ -290,8 +290,9 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   key.clear();
   for (size_t i = 0; i < count; i++) encode(key, slots, (*stack)[base + i], op.kinds[i] == c10::TypeKind::NumberType, op);
   auto found = op.cache.find(std::string_view(key));
+  // What was brought to the card looks like a tensor of it.
+  if (found == op.cache.end() || !slots.uploaded.empty()) check_written(op, *stack, base);
   if (found == op.cache.end()) {
-    check_written(op, *stack, base);
     make_room();
     client().statistics.templates++;
     auto entry = std::make_unique<Entry>();
