@@ -284,14 +284,22 @@ impl<'a> Hunt<'a> {
     }
 
     /// The placement with the victims that give it something. Where there is room elsewhere, but not in its queue,
-    /// whoever gives way there must do so on the cards that are granted: then it is placed on their nodes, and on as
-    /// few others as will do.
+    /// whoever gives way there must do so on the cards that are granted: then it is placed on their cards, or else on
+    /// their nodes and on as few others as will do.
     fn take_or_beside(&self, index: &mut Index, placement: Placement, victims: &[Arc<Victim>]) -> Option<Found> {
         if let Some(found) = self.useful(placement, victims) {
             return Some(found);
         }
         let workers = victims.iter().flat_map(|victim| live_workers(&victim.allocation));
         let theirs: BTreeSet<NodeId> = workers.map(|worker| worker.node).collect();
+        let on_theirs = self.job.least.among(theirs.iter().copied());
+        let beside = cards_beside(index, &theirs, victims);
+        index.set_hidden(&beside, true);
+        let placed = attempt(index, victims, |index| fit::place(index, &on_theirs)).ok();
+        index.set_hidden(&beside, false);
+        if let Some(found) = placed.and_then(|placement| self.useful(placement, victims)) {
+            return Some(found);
+        }
         let others = roomiest(index, &self.job.least, &theirs);
         let mut found = None;
         let place = |count: usize| {
@@ -316,6 +324,14 @@ impl<'a> Hunt<'a> {
         let amount = queues::amount_of(placement.slices(), self.at.state.config().block_size);
         self.admits(amount, victims) && self.is_legal(amount, victims)
     }
+}
+
+/// The cards of these nodes that anybody may use and none of the victims holds anything of.
+fn cards_beside(index: &Index, nodes: &BTreeSet<NodeId>, victims: &[Arc<Victim>]) -> Vec<CardId> {
+    let slices = victims.iter().flat_map(|victim| live_slices(&victim.allocation));
+    let held: BTreeSet<CardId> = slices.map(|slice| slice.card).collect();
+    let cards = nodes.iter().filter_map(|id| index.node(*id)).flat_map(|node| &node.cards);
+    cards.filter(|card| !card.hidden && !held.contains(&card.id)).map(|card| card.id).collect()
 }
 
 /// Nodes that have something for a job beside `theirs`, those with most room first; where the job is to stay together,
