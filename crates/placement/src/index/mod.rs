@@ -218,6 +218,20 @@ impl Index {
         cards.iter().for_each(|id| self.edit(*id, |card| card.hidden = hidden));
     }
 
+    /// Does something while these cards are closed to everybody.
+    pub(crate) fn beside_closed<T>(
+        &mut self,
+        cards: impl IntoIterator<Item = CardId>,
+        act: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let is_shown = |card: &CardId| self.card(*card).is_some_and(|card| !card.hidden);
+        let closed: Vec<CardId> = cards.into_iter().filter(is_shown).collect();
+        self.set_hidden(&closed, true);
+        let done = act(self);
+        self.set_hidden(&closed, false);
+        done
+    }
+
     /// Keeps room on a host from the jobs that are considered next, or lets them use it again. Not part of any trial.
     pub(crate) fn set_host_hidden(&mut self, id: NodeId, kept: HostRequest, hidden: bool) {
         let Some(node) = self.nodes.get_mut(id.0 as usize) else { return };

@@ -14,10 +14,11 @@ use super::ways::{Mover, Way, movers_by_node};
 use super::{CompactionOrder, PlannedMove, Rules};
 use crate::demand::{Applicant, Demand};
 use crate::fit::{self, Placement, fits};
+use crate::index::Index;
 use crate::index::class::ClassId;
 use crate::pool::Pool;
 use crate::preempt::vacate;
-use crate::queues;
+use crate::queues::{Queues, amount_of};
 
 /// Most ways that are tried out, of those that are alike in whether they lose work.
 const TRIED: usize = 48;
@@ -151,12 +152,12 @@ impl Pool {
         let order = CompactionOrder { losing_work: true, not_preemptible: true, ..CompactionOrder::default() };
         let rules = Rules { order: &order, now, stay: &BTreeSet::new() };
         let mover = Mover::of(state, &rules, state.allocation(state.job(job)?.allocation?)?)?;
-        let any = self.own_demand(state, &mover);
-        let same = self.of_its_classes(&mover, &any);
+        let any = own_demand(&self.index, state, &mover);
+        let same = of_its_classes(&self.index, &mover, &any);
         [same, any].into_iter().find_map(|own| {
             let own = to.map_or_else(|| own.clone(), |node| own.among([node]));
             let mark = self.index.mark();
-            let planned = self.beside_closed(mover.cards().collect(), |pool| pool.target_of(&mover, &own));
+            let planned = self.index.beside_closed(mover.cards(), |index| target_of(index, &mover, &own));
             self.index.undo_to(mark);
             planned
         })
@@ -165,10 +166,11 @@ impl Pool {
     /// Finds other places for the movers beside the closed cards. Their targets are taken before their sources are
     /// given back, as the ledger does it.
     fn move_away(&mut self, state: &State, movers: &[Mover], closed: BTreeSet<CardId>) -> Option<Vec<PlannedMove>> {
-        let moves: Option<Vec<PlannedMove>> = self.beside_closed(closed, |pool| {
+        let queues = &self.queues;
+        let moves: Option<Vec<PlannedMove>> = self.index.beside_closed(closed, |index| {
             let target = |mover| {
-                let own = pool.own_demand(state, mover);
-                pool.target_of(mover, &own).filter(|planned| pool.admits_twice(state, mover, planned))
+                let own = own_demand(index, state, mover);
+                target_of(index, mover, &own).filter(|planned| admits_twice(queues, state, mover, planned))
             };
             movers.iter().map(target).collect()
         });
@@ -179,54 +181,44 @@ impl Pool {
         }
         moves
     }
+}
 
-    /// Does something while these cards are closed to everybody.
-    fn beside_closed<T>(&mut self, mut closed: BTreeSet<CardId>, act: impl FnOnce(&mut Self) -> T) -> T {
-        closed.retain(|card| self.index.card(*card).is_some_and(|card| !card.hidden));
-        let closed: Vec<CardId> = closed.into_iter().collect();
-        self.index.set_hidden(&closed, true);
-        let done = act(self);
-        self.index.set_hidden(&closed, false);
-        done
-    }
+/// What a mover asks for, in as many virtual cards as it has. Processes that were dumped go on with cards like
+/// those that they had, since a driver brings back what was on them to no others; what was on a device goes on
+/// wherever there is one.
+fn own_demand(index: &Index, state: &State, mover: &Mover) -> Demand {
+    let applicant = Applicant::of(&mover.job.spec, false, &index.classes, state.config());
+    let own = applicant.demand.of_gang(mover.allocation.virtual_cards());
+    let spec = &mover.job.spec;
+    let is_bound = spec.checkpoint.mode == CheckpointMode::Transparent && !spec.virtual_card.access.is_device();
+    if is_bound { of_its_classes(index, mover, &own) } else { own }
+}
 
-    /// What a mover asks for, in as many virtual cards as it has. Processes that were dumped go on with cards like
-    /// those that they had, since a driver brings back what was on them to no others; what was on a device goes on
-    /// wherever there is one.
-    fn own_demand(&self, state: &State, mover: &Mover) -> Demand {
-        let applicant = Applicant::of(&mover.job.spec, false, &self.index.classes, state.config());
-        let own = applicant.demand.of_gang(mover.allocation.virtual_cards());
-        let spec = &mover.job.spec;
-        let is_bound = spec.checkpoint.mode == CheckpointMode::Transparent && !spec.virtual_card.access.is_device();
-        if is_bound { self.of_its_classes(mover, &own) } else { own }
-    }
+/// The same on cards of the classes that a mover is on.
+fn of_its_classes(index: &Index, mover: &Mover, own: &Demand) -> Demand {
+    let class = |card| index.card(card).map(|card| card.class);
+    let classes: BTreeSet<ClassId> = mover.cards().filter_map(class).collect();
+    own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)))
+}
 
-    /// The same on cards of the classes that a mover is on.
-    fn of_its_classes(&self, mover: &Mover, own: &Demand) -> Demand {
-        let class = |card| self.index.card(card).map(|card| card.class);
-        let classes: BTreeSet<ClassId> = mover.cards().filter_map(class).collect();
-        own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)))
-    }
+/// Where a mover would go, if the same programs as now do there. What it takes is in the index's journal.
+fn target_of(index: &mut Index, mover: &Mover, own: &Demand) -> Option<PlannedMove> {
+    let Placement { workers, renumbered } = fit::place(index, own).ok()?;
+    let spec = &mover.job.spec;
+    let now = mover.allocation.programs(&spec.virtual_card).map(|worker| worker.virtual_card);
+    spec.cards_with_programs(&workers).eq(now).then(|| PlannedMove {
+        job: mover.job.id,
+        from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
+        workers,
+        renumbered: renumbered.into_iter().collect(),
+        loss: mover.loss,
+        makes_room_for: None,
+    })
+}
 
-    /// Where a mover would go, if the same programs as now do there. What it takes is in the index's journal.
-    fn target_of(&mut self, mover: &Mover, own: &Demand) -> Option<PlannedMove> {
-        let Placement { workers, renumbered } = fit::place(&mut self.index, own).ok()?;
-        let spec = &mover.job.spec;
-        let now = mover.allocation.programs(&spec.virtual_card).map(|worker| worker.virtual_card);
-        spec.cards_with_programs(&workers).eq(now).then(|| PlannedMove {
-            job: mover.job.id,
-            from: mover.allocation.workers.iter().flat_map(|worker| worker.slices.iter().copied()).collect(),
-            workers,
-            renumbered: renumbered.into_iter().collect(),
-            loss: mover.loss,
-            makes_room_for: None,
-        })
-    }
-
-    /// Whether the queue of a mover takes both what it leaves and what it goes to: until it has moved it has both.
-    fn admits_twice(&self, state: &State, mover: &Mover, planned: &PlannedMove) -> bool {
-        let slices = planned.workers.iter().flat_map(|worker| &worker.slices);
-        let amount = queues::amount_of(slices, state.config().block_size);
-        self.queues.admit(&mover.job.spec.queue, amount).is_ok()
-    }
+/// Whether the queue of a mover takes both what it leaves and what it goes to: until it has moved it has both.
+fn admits_twice(queues: &Queues, state: &State, mover: &Mover, planned: &PlannedMove) -> bool {
+    let slices = planned.workers.iter().flat_map(|worker| &worker.slices);
+    let amount = amount_of(slices, state.config().block_size);
+    queues.admit(&mover.job.spec.queue, amount).is_ok()
 }

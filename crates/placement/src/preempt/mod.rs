@@ -293,10 +293,9 @@ impl<'a> Hunt<'a> {
         let workers = victims.iter().flat_map(|victim| live_workers(&victim.allocation));
         let theirs: BTreeSet<NodeId> = workers.map(|worker| worker.node).collect();
         let on_theirs = self.job.least.among(theirs.iter().copied());
-        let beside = cards_beside(index, &theirs, victims);
-        index.set_hidden(&beside, true);
-        let placed = attempt(index, victims, |index| fit::place(index, &on_theirs)).ok();
-        index.set_hidden(&beside, false);
+        let placed = index.beside_closed(cards_beside(index, &theirs, victims), |index| {
+            attempt(index, victims, |index| fit::place(index, &on_theirs)).ok()
+        });
         if let Some(found) = placed.and_then(|placement| self.useful(placement, victims)) {
             return Some(found);
         }
@@ -326,12 +325,12 @@ impl<'a> Hunt<'a> {
     }
 }
 
-/// The cards of these nodes that anybody may use and none of the victims holds anything of.
+/// The cards of these nodes of which none of the victims holds anything.
 fn cards_beside(index: &Index, nodes: &BTreeSet<NodeId>, victims: &[Arc<Victim>]) -> Vec<CardId> {
     let slices = victims.iter().flat_map(|victim| live_slices(&victim.allocation));
     let held: BTreeSet<CardId> = slices.map(|slice| slice.card).collect();
     let cards = nodes.iter().filter_map(|id| index.node(*id)).flat_map(|node| &node.cards);
-    cards.filter(|card| !card.hidden && !held.contains(&card.id)).map(|card| card.id).collect()
+    cards.map(|card| card.id).filter(|card| !held.contains(card)).collect()
 }
 
 /// Nodes that have something for a job beside `theirs`, those with most room first; where the job is to stay together,

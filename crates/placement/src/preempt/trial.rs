@@ -42,7 +42,7 @@ pub(crate) fn workers_without<'v>(
 }
 
 /// What these give back of a card.
-pub(crate) fn given_on<'v>(card: CardId, gone: impl Iterator<Item = &'v Allocation>) -> Held {
+pub(super) fn given_on<'v>(card: CardId, gone: impl Iterator<Item = &'v Allocation>) -> Held {
     let mut sum = Held::default();
     for slice in gone.flat_map(live_slices).filter(|slice| slice.card == card) {
         sum.blocks = sum.blocks.saturating_add(slice.length.0.into());
