@@ -13,6 +13,7 @@ use std::{
 
 use nix::{
     errno::Errno,
+    libc,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         eventfd::{EfdFlags, EventFd},
@@ -230,6 +231,15 @@ impl Connection {
     /// The descriptor of the socket, to be watched.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.stream.get_ref().as_fd()
+    }
+
+    /// Bytes that the other side has sent and nobody has received yet, but for what lies in shared memory.
+    #[allow(unsafe_code)]
+    pub fn waiting_bytes(&self) -> usize {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the kernel writes one number, to a variable of this function.
+        let asked = unsafe { libc::ioctl(self.descriptor().as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+        self.stream.buffer().len() + if asked == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
     }
 
     /// Sends one frame. Waits while the other side is far behind.

@@ -7,14 +7,19 @@
 //! less than its own.
 
 use std::{
-    path::Path,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use crate::{Error, neighbours::Neighbours};
+use crate::{Error, neighbours::Neighbours, turn::Taken};
 
 /// How much time may be saved up, in time of the device: enough for even steps, too little to starve a neighbour.
 const BURST: Duration = Duration::from_millis(10);
+/// How long a slice keeps its turn while it has work: long beside what it takes to wake the next one up, short for a
+/// person.
+const QUANTUM: Duration = Duration::from_millis(2);
+/// How long a neighbour may keep its turn before it is passed over.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The bucket alone: no clock, no neighbours.
 #[derive(Clone, Debug)]
@@ -32,7 +37,18 @@ impl Bucket {
     /// Time has passed, of which `rate` belongs to the slice. What was taken in that time must have been taken before,
     /// or a long operation would meet a bucket that was full already.
     pub fn refill(&mut self, passed: Duration, rate: f64) {
-        self.balance = (self.balance + passed.as_secs_f64() * rate).min(self.burst);
+        let refilled = (self.balance + passed.as_secs_f64() * rate).min(self.burst);
+        self.balance = self.balance.max(refilled);
+    }
+
+    /// Time has passed in which the slice had to wait for a neighbour. All of it is saved up: it was no idler's.
+    pub fn refill_waiting(&mut self, passed: Duration, rate: f64) {
+        self.balance += passed.as_secs_f64() * rate;
+    }
+
+    /// Whether more was taken than there was.
+    pub fn is_overdrawn(&self) -> bool {
+        self.balance < 0.0
     }
 
     /// The device has worked for the slice.
@@ -49,29 +65,53 @@ impl Bucket {
     }
 }
 
+/// The card that a slice has in common with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// A file that the servers of its slices share.
+    pub path: PathBuf,
+    /// Whether the slice takes what its neighbours leave.
+    pub elastic: bool,
+    /// Whether the card computes for one process at a time, so that its slices take turns.
+    pub turns: bool,
+}
+
 /// The gate of one slice.
 pub struct Gate {
     bucket: Bucket,
     share: f64,
-    neighbours: Option<Neighbours>,
+    card: Option<(Neighbours, Card)>,
     refilled: Instant,
+    turn: Option<(Taken, Instant)>,
+    turns: u32,
     worked: Duration,
     waited: Duration,
 }
 
 impl Gate {
-    /// A gate for `share` of the device, above 0 and at most 1. With `card`, a file that the slices of one card share,
-    /// it is elastic.
-    pub fn new(share: f64, card: Option<&Path>) -> Result<Self, Error> {
+    /// A gate for `share` of the device, above 0 and at most 1. Without a `card` nothing is known of neighbours.
+    ///
+    /// # Errors
+    /// When the card's file cannot be used.
+    pub fn new(share: f64, card: Option<Card>) -> Result<Self, Error> {
         let share = share.clamp(0.001, 1.0);
-        let neighbours = card.map(|path| Neighbours::join(path, share)).transpose()?;
-        let (worked, waited) = Default::default();
-        Ok(Self { bucket: Bucket::new(BURST), share, neighbours, refilled: Instant::now(), worked, waited })
+        let join = |card: Card| Neighbours::join(&card.path, share).map(|neighbours| (neighbours, card));
+        Ok(Self {
+            bucket: Bucket::new(BURST),
+            share,
+            card: card.map(join).transpose()?,
+            refilled: Instant::now(),
+            turn: None,
+            turns: 0,
+            worked: Duration::ZERO,
+            waited: Duration::ZERO,
+        })
     }
 
     /// Waits until the next operation may start.
     pub fn enter(&mut self) {
-        if self.share >= 1.0 && self.neighbours.is_none() {
+        let is_alone = self.share >= 1.0 && self.card.is_none();
+        if is_alone || self.turn.is_some() {
             return;
         }
         loop {
@@ -81,20 +121,41 @@ impl Gate {
             self.refilled = now;
             let wait = self.bucket.wait(rate);
             if wait.is_zero() {
-                return;
+                break;
             }
             // Not all of it at once: a neighbour may stop meanwhile, and what it leaves is taken up.
             std::thread::sleep(wait.min(Duration::from_millis(20)));
             self.waited += now.elapsed();
         }
+        self.take_turn();
     }
 
-    /// The device has worked this long for the slice.
-    pub fn pay(&mut self, measured: Duration) {
+    fn take_turn(&mut self) {
+        let Some((neighbours, card)) = &self.card else { return };
+        if !card.turns {
+            return;
+        }
+        // Who waits wants to compute: elastic neighbours leave it its share.
+        neighbours.tell_active();
+        let (turn, number) = neighbours.turn();
+        let taken = turn.take(number, self.turns, PATIENCE);
+        self.turns = self.turns.wrapping_add(1);
+        let (now, rate) = (Instant::now(), self.rate());
+        self.turn = Some((taken, now));
+        self.bucket.refill_waiting(now - self.refilled, rate);
+        self.waited += now - self.refilled;
+        self.refilled = now;
+    }
+
+    /// The device has worked this long for the slice. Who `rests` has nothing more to compute at once.
+    pub fn pay(&mut self, measured: Duration, rests: bool) {
         self.worked += measured;
         self.bucket.take(measured);
-        if let Some(neighbours) = &self.neighbours {
-            neighbours.tell_active();
+        let Some((neighbours, _)) = &self.card else { return };
+        neighbours.tell_active();
+        let is_over = |since: &Instant| rests || self.bucket.is_overdrawn() || since.elapsed() >= QUANTUM;
+        if let Some((taken, _)) = self.turn.take_if(|(_, since)| is_over(since)) {
+            neighbours.turn().0.end(taken);
         }
     }
 
@@ -104,9 +165,17 @@ impl Gate {
     }
 
     fn rate(&self) -> f64 {
-        match &self.neighbours {
-            Some(neighbours) => self.share / neighbours.active_shares().max(self.share),
-            None => self.share,
+        match &self.card {
+            Some((neighbours, card)) if card.elastic => self.share / neighbours.active_shares().max(self.share),
+            _ => self.share,
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if let (Some((neighbours, _)), Some((taken, _))) = (&self.card, self.turn.take()) {
+            neighbours.turn().0.end(taken);
         }
     }
 }
@@ -153,12 +222,43 @@ mod tests {
     fn an_elastic_slice_has_the_device_alone_until_a_neighbour_computes() {
         let folder = tempfile::tempdir().unwrap();
         let card = folder.path().join("card");
-        let gate = Gate::new(0.25, Some(&card)).unwrap();
+        let elastic = |share| Gate::new(share, Some(Card { path: card.clone(), elastic: true, turns: false })).unwrap();
+        let gate = elastic(0.25);
         assert!((gate.rate() - 1.0).abs() < 1e-6);
-        let mut neighbour = Gate::new(0.75, Some(&card)).unwrap();
-        neighbour.pay(MILLISECOND);
+        let mut neighbour = elastic(0.75);
+        neighbour.pay(MILLISECOND, true);
         assert!((gate.rate() - 0.25).abs() < 1e-6, "it has its share beside a neighbour: {}", gate.rate());
         drop(neighbour);
         assert!((gate.rate() - 1.0).abs() < 1e-6, "and all of it again once the neighbour is gone");
+    }
+
+    #[test]
+    fn a_turn_lasts_while_a_slice_has_something_to_compute_and_time_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let card = Card { path: folder.path().join("card"), elastic: false, turns: true };
+        let [mut first, mut second] = [0.5, 0.5].map(|share| Gate::new(share, Some(card.clone())).unwrap());
+        first.enter();
+        first.enter();
+        assert!(first.turn.is_some() && first.turns == 1, "it is still the same turn");
+        first.pay(BURST + MILLISECOND, false);
+        assert!(first.turn.is_none(), "it has computed for more than it had");
+        second.enter();
+        assert!(second.turn.is_some());
+        second.pay(MILLISECOND, true);
+        assert!(second.turn.is_none(), "it has nothing more to compute");
+        second.enter();
+        drop(second);
+        first.bucket.refill(10 * BURST, 0.5);
+        first.enter();
+        assert!(first.turn.is_some());
+    }
+
+    #[test]
+    fn time_that_a_neighbour_kept_it_waiting_is_not_lost() {
+        let mut bucket = Bucket::new(BURST);
+        bucket.refill_waiting(10 * BURST, 0.5);
+        bucket.refill(Duration::ZERO, 0.5);
+        bucket.take(5 * BURST);
+        assert!(!bucket.is_overdrawn());
     }
 }

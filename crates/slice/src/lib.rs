@@ -17,12 +17,13 @@ mod neighbours;
 mod owner;
 mod ring;
 mod silence;
+mod turn;
 
 pub use address::Address;
 pub use attendance::Attendance;
 pub use connection::{Connection, Interrupter, Received};
 pub use error::Error;
-pub use gate::Gate;
+pub use gate::{Card, Gate};
 pub use listener::{Admits, Listener};
 pub use owner::{Coming, Program};
 

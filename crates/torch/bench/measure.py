@@ -1,6 +1,7 @@
 """The figures of the device: `make device-bench` runs it; docs/benchmarks/device.md holds what it printed last.
 
     python measure.py [--out FILE]      # starts its own slice servers, prints tables in Markdown, and missed goals first
+    TESSERA_TEST_DEVICE=cuda:0 python measure.py        # on that device instead of a processor
 
 What is timed is in programs.py.
 """
@@ -19,6 +20,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 import delay
 import serving
+import torch
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 ISSUE, IN_PYTHON = 5.0, 40.0  # microseconds of each operation, by either dispatcher
@@ -77,7 +79,7 @@ def alone(what, dispatcher="compiled"):
 
 def near():
     """On the host of the slice server."""
-    local = figures_of(start("everything", "cpu", environment=ONE_THREAD))
+    local = figures_of(start("everything", serving.DEVICE, environment=ONE_THREAD))
     card, in_python = alone("everything"), alone("everything", "python")
     table = Table("On the host", "Program and server on one host, over a Unix socket.", "what", "virtual card", "local")
     for name, value in card.items():
@@ -131,26 +133,37 @@ def tenants():
     """Of one card, all busy at once."""
     table = Table(
         "Tenants",
-        "Servers with one thread each, whose shares are those of one processor. What each gets is the time of the processor that the system counts for its server, by "
-        f"the time that passed; memory is what a program could have before its error, of {MEMORY_MIB} MiB. Goal: off by less than {OFF:.0%} of its share.",
+        "Servers with one thread each, whose shares are those of one device. What each gets is the time of the processor that the system counts for its server, by "
+        "the time that passed, and on other devices what it computed, by what it computes alone; memory is what a program could have before its error, of "
+        f"{MEMORY_MIB} MiB. Goal: off by less than {OFF:.0%} of its share.",
         "shares", "off at most", "time that each got", "MiB that each got",
     )  # fmt: skip
+    alone = None if serving.DEVICE == "cpu" else busy([1.0])[1][0]["steps"]
     for shares in CARDS:
-        with contextlib.ExitStack() as stack:
-            servers = [stack.enter_context(serves("--share", share, memory=f"{MEMORY_MIB}MiB")) for share in shares]
-            programs = [start("tenant", "tessera", BUSY, environment=server.environment(), stdin=subprocess.PIPE) for server in servers]
-            for program in programs:
-                assert program.stdout.readline() == "ready\n"
-            before = [processor_seconds(server.process.pid) for server in servers]
-            for program in programs:
-                program.stdin.write("\n")
-                program.stdin.flush()
-            figures = [figures_of(program) for program in programs]
-            got = [(processor_seconds(server.process.pid) - since) / BUSY for server, since in zip(servers, before)]
+        used, figures = busy(shares)
+        got = [seconds / BUSY for seconds in used] if alone is None else [one["steps"] / alone for one in figures]
         off = max(abs(one - share) / share for one, share in zip(got, shares))
         memory = ", ".join(f"{one['MiB']}" for one in figures)
         table.row(" : ".join(f"{share:g}" for share in shares), 100 * off, "%", ", ".join(f"{one:.3f}" for one in got), memory, most=100 * OFF)
     return table
+
+
+def busy(shares):
+    """What tenants with these shares of a device get of it: seconds of the processor, and what they say of themselves."""
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tessera-")))
+        servers = [stack.enter_context(serves("--share", share, "--card", folder / "card", memory=f"{MEMORY_MIB}MiB")) for share in shares]
+        # Products that take a while on the device, and not only to begin.
+        width = 256 if serving.DEVICE == "cpu" else 2048
+        programs = [start("tenant", "tessera", BUSY, width, environment=server.environment(), stdin=subprocess.PIPE) for server in servers]
+        for program in programs:
+            assert program.stdout.readline() == "ready\n"
+        before = [processor_seconds(server.process.pid) for server in servers]
+        for program in programs:
+            program.stdin.write("\n")
+            program.stdin.flush()
+        figures = [figures_of(program) for program in programs]
+        return [processor_seconds(server.process.pid) - since for server, since in zip(servers, before)], figures
 
 
 def moves():
@@ -172,7 +185,7 @@ def moves():
 def move(mib, folder):
     with serves("--snapshots", folder, epoch=7) as first:
         token, socket = "0" * 31 + "1", folder / "second.sock"
-        command = [sys.executable, "-m", "tessera.slice", "--memory", "4GiB", "--standby", "--listen", f"unix:{socket}"]
+        command = [sys.executable, "-m", "tessera.slice", "--device", serving.DEVICE, "--memory", "4GiB", "--standby", "--listen", f"unix:{socket}"]
         environment = {**os.environ, **ONE_THREAD, "TESSERA_TOKEN": token, "TESSERA_EPOCH": "8"}
         second = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
@@ -190,13 +203,22 @@ def move(mib, folder):
             second.wait()
 
 
+def described():
+    """What the slices are of."""
+    return "a processor" if serving.DEVICE == "cpu" else torch.get_device_module(serving.DEVICE).get_device_name(serving.DEVICE)
+
+
+TABLES = {"near": near, "far": far, "tenants": tenants, "moves": moves}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--only", nargs="*", choices=[*TABLES], default=[*TABLES], help="tables that are wanted (default: all)")
     options = parser.parse_args()
-    tables = [near(), far(), tenants(), moves()]
+    tables = [TABLES[name]() for name in options.only]
     missed = [row for table in tables for row in table.missed]
-    lines = ["# The device: figures", "", "`make device-bench`, one thread on each side.", ""]
+    lines = ["# The device: figures", "", f"`make device-bench`, one thread on each side, on {described()}.", ""]
     lines += ["Missed: " + ("; ".join(missed) if missed else "none of the goals below."), ""]
     lines += [line for table in tables for line in (*table.lines, "")]
     text = "\n".join(lines)

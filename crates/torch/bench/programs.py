@@ -22,8 +22,8 @@ figures = {}
 
 
 def wait():
-    if on_card:
-        torch.tessera.synchronize()
+    if device != "cpu":
+        torch.get_device_module(device).synchronize()
 
 
 def seconds_of(work):
@@ -193,15 +193,16 @@ def tenant():
     except torch.OutOfMemoryError:
         figures["MiB"] = len(held)
     held.clear()
-    x = torch.randn(256, 256).to(device)
-    x = x @ x / 256
+    width = int(sys.argv[4])
+    x = torch.randn(width, width).to(device)
+    x = x @ x / width
     wait()
     print("ready", flush=True)
     input()
     end, figures["steps"] = time.monotonic() + float(sys.argv[3]), 0
     while time.monotonic() < end:
         for _ in range(5):
-            x = (x @ x) / 256
+            x = (x @ x) / width
         wait()
         figures["steps"] += 5
 

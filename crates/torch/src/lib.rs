@@ -260,11 +260,13 @@ struct Gate {
 
 #[pymethods]
 impl Gate {
-    /// A gate for `share` of the device; elastic with `card`, a file that the servers of one card share.
+    /// A gate for `share` of the device. `card` is a file that the servers of one card share; it may be elastic then, and
+    /// take turns with them.
     #[new]
-    #[pyo3(signature = (share, card=None))]
-    fn new(share: f64, card: Option<PathBuf>) -> PyResult<Self> {
-        let inner = tessera_slice::Gate::new(share, card.as_deref()).map_err(|error| raise(&error))?;
+    #[pyo3(signature = (share, card=None, elastic=false, turns=false))]
+    fn new(share: f64, card: Option<PathBuf>, elastic: bool, turns: bool) -> PyResult<Self> {
+        let card = card.map(|path| tessera_slice::Card { path, elastic, turns });
+        let inner = tessera_slice::Gate::new(share, card).map_err(|error| raise(&error))?;
         let inner = Arc::new(Mutex::new(inner));
         Ok(Self { table: table::Gate::new(Arc::clone(&inner)), inner })
     }
@@ -274,9 +276,10 @@ impl Gate {
         py.detach(|| locked(&self.inner).enter());
     }
 
-    /// The device has worked so many nanoseconds for the slice.
-    fn pay(&self, nanoseconds: u64) {
-        locked(&self.inner).pay(Duration::from_nanos(nanoseconds));
+    /// The device has worked so many nanoseconds for the slice, which may rest now.
+    #[pyo3(signature = (nanoseconds, rests=true))]
+    fn pay(&self, nanoseconds: u64, rests: bool) {
+        locked(&self.inner).pay(Duration::from_nanos(nanoseconds), rests);
     }
 
     /// Device time used and time spent waiting, in seconds.

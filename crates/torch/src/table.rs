@@ -32,6 +32,7 @@ pub(crate) struct Transport {
     receive: extern "C" fn(*mut c_void, *mut *const u8, *mut usize) -> c_int,
     bulk_send: extern "C" fn(*mut c_void, *const u8, usize) -> c_int,
     bulk_receive: extern "C" fn(*mut c_void, *mut u8, usize) -> c_int,
+    waiting: extern "C" fn(*mut c_void) -> u64,
     error: extern "C" fn(*mut c_void) -> *const c_char,
 }
 
@@ -43,7 +44,7 @@ unsafe impl Sync for Transport {}
 impl Transport {
     pub(crate) fn new(connection: Arc<Mutex<tessera_slice::Connection>>) -> Box<Self> {
         let state = Box::new(State { connection, frame: Vec::new(), error: CString::default() });
-        Box::new(Self { state: Box::into_raw(state).cast(), send, receive, bulk_send, bulk_receive, error })
+        Box::new(Self { state: Box::into_raw(state).cast(), send, receive, bulk_send, bulk_receive, waiting, error })
     }
 }
 
@@ -105,6 +106,11 @@ extern "C" fn bulk_receive(state: *mut c_void, bytes: *mut u8, length: usize) ->
     with(state, |state| unsafe { locked(&state.connection).bulk_receive(bytes, length) }.map(|()| DONE))
 }
 
+extern "C" fn waiting(state: *mut c_void) -> u64 {
+    // SAFETY: as in `with`.
+    locked(&unsafe { &*state.cast::<State>() }.connection).waiting_bytes() as u64
+}
+
 extern "C" fn error(state: *mut c_void) -> *const c_char {
     // SAFETY: as in `with`.
     unsafe { &*state.cast::<State>() }.error.as_ptr()
@@ -115,7 +121,7 @@ extern "C" fn error(state: *mut c_void) -> *const c_char {
 pub(crate) struct Gate {
     state: *const Mutex<tessera_slice::Gate>,
     enter: extern "C" fn(*const Mutex<tessera_slice::Gate>),
-    pay: extern "C" fn(*const Mutex<tessera_slice::Gate>, u64),
+    pay: extern "C" fn(*const Mutex<tessera_slice::Gate>, u64, bool),
 }
 
 // SAFETY: behind the pointer is a lock.
@@ -141,7 +147,7 @@ extern "C" fn enter(gate: *const Mutex<tessera_slice::Gate>) {
     locked(unsafe { &*gate }).enter();
 }
 
-extern "C" fn pay(gate: *const Mutex<tessera_slice::Gate>, nanoseconds: u64) {
+extern "C" fn pay(gate: *const Mutex<tessera_slice::Gate>, nanoseconds: u64, rests: bool) {
     // SAFETY: C++ passes the state of its table.
-    locked(unsafe { &*gate }).pay(Duration::from_nanos(nanoseconds));
+    locked(unsafe { &*gate }).pay(Duration::from_nanos(nanoseconds), rests);
 }

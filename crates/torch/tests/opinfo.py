@@ -1,10 +1,10 @@
-"""PyTorch's own samples of its operators, on the virtual card against the processor.
+"""PyTorch's own samples of its operators, on the virtual card against the device behind it, which is a processor where tests run.
 
     python opinfo.py [--dtype float32|bfloat16] [--report FILE]     # all of them, with gradients; prints what does not pass
     python opinfo.py --only add,matmul
 
 Run as a program of a slice server (`run_program.py` starts one). Every operator of `op_db` that takes the type is tried with up to
-three of its samples: forward, and backward where PyTorch says that it has gradients and the processor computes them. Results are
+three of its samples: forward, and backward where PyTorch says that it has gradients and that device computes them. Results are
 compared in value, shape, type and device. One line of JSON for each operator that does not pass, and a summary.
 """
 
@@ -14,18 +14,22 @@ import json
 import signal
 import warnings
 
+import serving
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 warnings.simplefilter("ignore")
 DEVICE = "tessera"
+#: Where gradients are compared with what they should be. PyTorch has one kind of accelerator in a process, which is the card: its engine of
+#: gradients does not run on another.
+GRADIENTS_OF = "cpu"
 SAMPLES = 3
 TOLERANCE = {torch.float32: dict(rtol=1e-4, atol=1e-4), torch.bfloat16: dict(rtol=2e-2, atol=2e-2)}
 
 
 class Skip(Exception):
-    """The processor itself does not do it."""
+    """The device behind the card does not do it itself."""
 
 
 def name_of(op):
@@ -40,10 +44,12 @@ def copied(tree, device):
     def copy(value):
         return value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
 
-    tree = tree_map(copy, tree)
-    if isinstance(tree, dict) and "device" in tree:
-        tree["device"] = device
-    return tree
+    return tree_map(copy, tree)
+
+
+def brought(sample, device):
+    input, arguments, named = copied((sample.input, sample.args, dict(sample.kwargs)), device)
+    return input, arguments, {**named, **({"device": device} if "device" in named else {})}
 
 
 def with_gradients(tree):
@@ -74,7 +80,7 @@ def compare(expected, got, dtype, values=True):
             continue
         assert other.shape == one.shape and other.dtype == one.dtype, f"{other.dtype} of {other.shape}, not {one.dtype} of {one.shape}"
         if values:
-            torch.testing.assert_close(other.cpu(), one, equal_nan=True, **TOLERANCE[dtype])
+            torch.testing.assert_close(other.cpu(), one.cpu(), equal_nan=True, **TOLERANCE[dtype])
 
 
 def call(op, arguments):
@@ -84,18 +90,16 @@ def call(op, arguments):
 
 def check_sample(op, sample, dtype):
     values = "empty" not in op.name
-    here = copied((sample.input, sample.args, sample.kwargs), "cpu")
-    there = copied((sample.input, sample.args, dict(sample.kwargs)), DEVICE)
-    there[2].update({key: DEVICE for key in there[2] if key == "device"})
+    here, there = brought(sample, serving.DEVICE), brought(sample, DEVICE)
     try:
-        expected = call(op, copied(here, "cpu"))
+        expected = call(op, copied(here, serving.DEVICE))
     except Exception as error:
         raise Skip(str(error)) from error
     compare(expected, call(op, copied(there, DEVICE)), dtype, values)
     if not op.supports_autograd:
         return
     try:
-        arguments = with_gradients(here)
+        arguments = with_gradients(here if serving.DEVICE == GRADIENTS_OF else brought(sample, GRADIENTS_OF))
         expected = gradients(arguments, call(op, arguments))
     except Exception:
         return

@@ -11,6 +11,8 @@ import threading
 import time
 
 TESTS = pathlib.Path(__file__).parent
+#: What the servers of tests compute on: a processor, or `TESSERA_TEST_DEVICE=cuda:0` on a host that has one.
+DEVICE = os.environ.get("TESSERA_TEST_DEVICE", "cpu")
 #: A program that speaks to a server by itself, and does not come again.
 STRANGER = ("stranger", 0, False)
 
@@ -38,6 +40,7 @@ class Server:
             listen = f"unix:{folder}/slice-{secrets.token_hex(4)}.sock"
         command = [sys.executable, "-m", "tessera.slice", "--memory", memory, *map(str, options)]
         command += ["--listen", listen] if listen else []
+        command += [] if "--device" in options else ["--device", DEVICE]
         environment = {**os.environ, "TESSERA_TOKEN": self.token, "TESSERA_EPOCH": str(epoch), **dict(environment)}
         environment.pop("TESSERA_SLICES", None)
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)

@@ -101,6 +101,27 @@ def test_going_on_from_a_snapshot_gives_the_undisturbed_run(folder):
     assert out.strip() == undisturbed
 
 
+def test_a_device_of_another_kind_goes_on_with_random_numbers_of_its_own(folder):
+    program = "import torch\ntorch.manual_seed(5)\nprint(torch.randn(3, device='tessera').tolist()); torch.tessera.snapshot('half')"
+    with serving.Server(folder, "--snapshots", folder) as server:
+        drawn = server.run(program)
+    half = pathlib.Path(folder, "half")
+    saved = half.read_bytes()
+    assert b'"device":"cpu"' in saved.replace(b": ", b":")
+    half.write_bytes(saved.replace(b'"cpu"', b'"xpu"', 1))
+    following = []
+    for epoch in (8, 9):
+        with serving.Server(folder, "--restore", half, epoch=epoch) as server:
+            connection = raw(server)
+            connection.send(b"\x0b")
+            following.append(connection.receive()[9:])
+    with serving.Server(folder) as server:
+        connection = raw(server)
+        connection.send(b"\x0b")
+        fresh = connection.receive()[9:]
+    assert drawn and following[0] == following[1] != fresh
+
+
 def test_what_was_issued_after_a_snapshot_is_not_silently_lost(folder):
     with serving.Server(folder, "--snapshots", folder) as first:
         program = first.start("""

@@ -326,7 +326,7 @@ def test_one_that_comes_and_says_nothing_keeps_nobody_out(short):
 
 def test_one_that_ends_before_all_are_there_is_named_at_once(short):
     with first_of(3, short) as (first, come, _):
-        for said in ({"rank": 2, "of": 3, "device": "cpu", "memory_bytes": 1 << 20, "rate": 1e9}, {"beats": 2}):
+        for said in ({"rank": 2, "of": 3, "device": "cpu", "memory_bytes": 1 << 20, "rate": 1e9, "identity": ""}, {"beats": 2}):
             connection = come()
             connection.send(json.dumps(said).encode())
             connection.close()

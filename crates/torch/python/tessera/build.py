@@ -35,6 +35,8 @@ def load(verbose: bool = False):
     """The module, built when it is not there. Raises what is missing, or what the compiler said."""
     ready = folder() / "_dispatcher.so"
     if not ready.exists():
+        # What is installed beside this Python is found although its environment is not the shell's.
+        os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
         missing = [name for name in (os.environ.get("CXX", "c++"), "ninja") if not shutil.which(name)]
         if missing:
             raise RuntimeError(f"the dispatcher of the device is compiled once, and {' and '.join(missing)} is not there: install it, or "

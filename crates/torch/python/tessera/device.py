@@ -34,7 +34,7 @@ def start() -> None:
     if batch := os.environ.get("TESSERA_BATCH"):
         _dispatcher.set_batch(int(batch))
     _decompose_cells()
-    _answer_for_no_cuda()
+    _answer_for_cuda()
     _dispatcher.set_connector(_connect_first)
     atexit.register(_stop)
 
@@ -162,10 +162,14 @@ def _decompose_cells() -> None:
 _library = torch.library.Library("aten", "IMPL")
 
 
-def _answer_for_no_cuda() -> None:
+def _answer_for_cuda() -> None:
     """Libraries ask PyTorch's CUDA side whether a graph is being recorded, also on hosts without a card, where it raises."""
-    if not torch.cuda.is_available():
-        torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = graph.is_current_stream_capturing
+    of_cuda = torch.cuda.is_current_stream_capturing
+
+    def is_capturing() -> bool:
+        return graph.is_current_stream_capturing() or (torch.cuda.is_available() and of_cuda())
+
+    torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = is_capturing
 
 
 class _Properties(types.SimpleNamespace):

@@ -2,8 +2,8 @@
 
 The first server (rank 0) listens for the others at an address of its own. Each comes there with the token of the epoch, as another slice
 server and not as a program, and says what it has; when all are there they begin together. What each does with an operation is decided in
-C++ (csrc/group.h); tensors travel by `torch.distributed` only, with the backend of the device where all are of one kind, and with gloo
-through the memory of their hosts otherwise.
+C++ (csrc/group.h); tensors travel by `torch.distributed` only, with the backend of the device where all are devices of one kind, and with
+gloo through the memory of their hosts otherwise.
 """
 
 import dataclasses
@@ -51,10 +51,26 @@ class Member:
     memory_bytes: int
     #: FLOP per second that it computes for the card: what its device was measured to do, times its part of it.
     rate: float
+    #: Which device of the world that is, where it says so.
+    identity: str = ""
 
     @property
     def kind(self) -> str:
         return torch.device(self.device).type
+
+
+def identity(device: torch.device) -> str:
+    """What tells a device from all others, such as the UUID of a GPU; nothing where none is known."""
+    if device.type == "cpu":
+        return ""
+    return str(getattr(torch.get_device_module(device).get_device_properties(device), "uuid", ""))
+
+
+def _backend(members: list[Member]) -> str:
+    kinds, identities = {member.kind for member in members}, [member.identity for member in members if member.identity]
+    # Libraries of makers connect devices, and not a device with itself.
+    is_direct = len(kinds) == 1 and len(identities) == len(set(identities))
+    return _BACKENDS.get(kinds.pop(), "gloo") if is_direct else "gloo"
 
 
 def _wait_for(device: torch.device) -> None:
@@ -120,8 +136,7 @@ class Exchange:
     def __init__(self, own: int, members: list[Member], connections: dict):
         #: To those servers that this one knows: they tell which of them have ended.
         self._connections = connections
-        kinds = {member.kind for member in members}
-        self.backend = _BACKENDS.get(kinds.pop(), "gloo") if len(kinds) == 1 else "gloo"
+        self.backend = _backend(members)
         self._own, self._count = own, len(members)
         self._own_device = torch.device(members[own].device)
         self._device = torch.device("cpu") if self.backend == "gloo" else self._own_device
@@ -307,7 +322,7 @@ class Group:
                     raise ValueError(f"nobody expects slice {beating} of {self.count}")
                 self._pulses[beating] = connection
                 return True
-            member = Member(int(said["rank"]), str(said["device"]), int(said["memory_bytes"]), float(said["rate"]))
+            member = Member(int(said["rank"]), str(said["device"]), int(said["memory_bytes"]), float(said["rate"]), str(said["identity"]))
             if said["of"] != self.count:
                 raise ValueError(f"the card has {self.count} slices, and not {said['of']}")
             if not 0 < member.rank < self.count:

@@ -23,11 +23,16 @@ import sys
 import traceback
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # A server is no program: it must not connect to a slice of its own.
+if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+    # Memory of a device comes in pieces that grow. Blocks of some sizes would leave a tenth of a small slice unused.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 import torch
 
 from tessera import _native, build, checkpoints, counts, group, plan, server, snapshot
 
+#: Bytes by which an allocator of a device may hold more than what is asked of it, because it holds blocks of some sizes only.
+ROUNDING = 64 << 20
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -71,7 +76,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="device of PyTorch that the slice is a part of: cpu, cuda:0, npu:0, xpu:0")
     parser.add_argument("--memory", required=True, type=memory, help="memory of the slice, such as 4GiB")
     parser.add_argument("--share", default=1.0, type=share, help="part of the device's time (default: all)")
-    parser.add_argument("--elastic", metavar="FILE", type=pathlib.Path, help="use what neighbours leave; a file they share")
+    parser.add_argument("--card", metavar="FILE", type=pathlib.Path, help="the card that the slice is of: a file that the servers of its slices share")
+    parser.add_argument("--elastic", action="store_true", help="use what the neighbours on the card leave")
     parser.add_argument("--snapshots", metavar="FOLDER", type=pathlib.Path, help="folder for snapshots; without it they are refused")
     parser.add_argument("--restore", metavar="FILE", type=pathlib.Path, help="go on from this snapshot")
     parser.add_argument("--standby", action="store_true", help="load everything, then read from standard input which snapshot to go on from")
@@ -102,6 +108,8 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if not 0 <= options.rank < options.of <= group.MOST:
         parser.error(f"--rank counts from 0 up to --of, which is at most {group.MOST}")
+    if options.elastic and not options.card:
+        parser.error("an elastic slice knows its neighbours by the file of their --card")
     if options.of > 1 and not options.group:
         parser.error("several slices find each other at the address --group")
     if options.rank == 0 and not options.listen:
@@ -126,6 +134,23 @@ def credentials() -> tuple[str, int]:
         sys.exit("TESSERA_EPOCH must hold the epoch of the allocation, a number")
 
 
+def present(name: str) -> str:
+    """The device of this name with its number, such as `cuda:0` for `cuda`. Ends the server where there is none."""
+    try:
+        return str(torch.empty(0, device=name).device)
+    except (RuntimeError, AssertionError) as error:
+        sys.exit(f"PyTorch {torch.__version__} has no device {name} here: {str(error).partition(chr(10))[0]}")
+
+
+def hold(device: str, memory: int) -> None:
+    """Holds PyTorch's allocator for a device to the memory of the slice. What operators need on their way counts there too, and what is
+    kept for later is given up before that is an error. Of a processor the control group does."""
+    module = torch.get_device_module(device)
+    if hasattr(module, "set_per_process_memory_fraction"):
+        total = module.mem_get_info(device)[1]
+        module.set_per_process_memory_fraction(min(1.0, (memory + ROUNDING) / total), device)
+
+
 def main() -> None:
     options = arguments()
     token, epoch = credentials()
@@ -134,8 +159,12 @@ def main() -> None:
     torch.set_grad_enabled(False)
     # Ends at once when it is told to, unless it saves itself; what it holds is no file that could be left half written.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    gate = _native.Gate(options.share, options.elastic)
-    gated = options.share < 1 or options.elastic is not None
+    options.device = present(options.device)
+    hold(options.device, options.memory)
+    gated = options.share < 1 or options.elastic
+    # Other processes make a processor's own time no longer; other devices are measured by what time passes.
+    takes_turns = torch.device(options.device).type != "cpu"
+    gate = _native.Gate(options.share, options.card if gated else None, options.elastic, takes_turns)
     executor = build.load().Executor(options.device, options.memory, gate.table, gated, torch.get_num_threads())
     kept = owner = None
     several = Several(options, executor, token, epoch) if options.of > 1 else None
@@ -183,8 +212,8 @@ class Several:
 
     def __init__(self, options: argparse.Namespace, executor, token: str, epoch: int):
         part = options.part or options.share
-        rate = group.measure(torch.device(options.device), part)
-        own = group.Member(options.rank, options.device, options.memory, rate)
+        device = torch.device(options.device)
+        own = group.Member(options.rank, options.device, options.memory, group.measure(device, part), group.identity(device))
         self._executor, self._share = executor, options.share
         self._group = group.Group(own, options.of, options.group, token, epoch, options.patience)
         self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})

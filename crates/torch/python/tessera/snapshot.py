@@ -11,6 +11,7 @@ Storages are read and written a piece at a time: no host needs room for all that
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -153,9 +154,11 @@ def _storages(reading: Reading, divided: tuple[int, str, list[int]]) -> list[tup
 
 def _restore_random_state(executor, reading: Reading) -> None:
     device, state = torch.device(executor.device), reading.whole("random")
-    # Another kind of device draws other numbers: its generator goes on from its own state.
     if device.type == torch.device(reading.table["device"]).type:
         torch.set_rng_state(state) if device.type == "cpu" else torch.get_device_module(device).set_rng_state(state, device)
+    else:
+        # Another kind of device draws other numbers, whatever it is told. They follow from what was drawn, and repeat nothing of it.
+        torch.manual_seed(int.from_bytes(hashlib.sha256(state.numpy()).digest()[:7]))
 
 
 def _restore_stream(executor, reading: Reading) -> tuple | None:

@@ -15,8 +15,13 @@ uint64_t clock_of(clockid_t id) {
   return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
+// Of several devices, the one that is meant by a kind alone: what it computes names itself with its number.
+static c10::Device numbered(c10::Device device) {
+  return device.is_cpu() || device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
 Executor::Executor(c10::Device device, uint64_t memory_bytes, const Gate* gate, bool gated, int threads)
-    : limit(memory_bytes), device_(device), gate_(gate), gated_(gated), threads_(std::max(threads, 1)) {
+    : limit(memory_bytes), device_(numbered(device)), gate_(gate), gated_(gated), threads_(std::max(threads, 1)) {
   paid_cpu_ = clock_of(CLOCK_PROCESS_CPUTIME_ID);
   paid_wall_ = clock_of(CLOCK_MONOTONIC);
 }
@@ -32,6 +37,7 @@ bool Executor::serve(const Transport* transport) {
     if (outcome == kInterrupted) return true;
     TORCH_CHECK(outcome == kDone, transport->error(transport->state));
     Reader frame(reinterpret_cast<const char*>(bytes), length);
+    meters.queued = length + transport->waiting(transport->state);
     bool counts = length == 0 || bytes[0] != kUncounted;
     if (counts) answer_.clear(), answer_bulk_ = Tensor();
     // What is told again is answered anew, and leaves what the program has not heard for certain.
@@ -47,12 +53,15 @@ bool Executor::serve(const Transport* transport) {
     if (unheard.failure) failure_ = std::move(unheard.failure);
     if (!counts && group_) group_->set_aside(pending);
     pay(true);
+    meters.queued -= length;
     meters.bytes += length;
     meters.operations = operations;
     meters.held = group_ ? group_->held_here() : held();
     // An answer that does not arrive keeps nothing of its frame from being executed.
     TORCH_CHECK(!broken_, transport->error(transport->state));
     if (group_ && group_->must_end()) throw Lost(group_->lost);
+    // A device that computes no more is of no use. Its program learns why from the next answer, if there is one to give.
+    if (!broken_device_.empty() && (group_ || !failure_)) throw Lost(broken_device_);
     if (snapshot_ || over_) return true;
   }
 }
@@ -107,12 +116,13 @@ uint64_t Executor::held() const { return group_ ? group_->held() : used + reserv
 
 // Pays for what was computed. On a processor that is its own time, which neighbours do not stretch; on other devices the time from the first
 // operation that is unpaid until the device has finished, looked at once for a few operations, because waiting for each would cost more than most take.
+// After `all` of them nothing is left to compute for now.
 void Executor::pay(bool all) {
   if (device_.is_cpu()) {
     auto wall = clock_of(CLOCK_MONOTONIC);
     if (!all && wall - paid_wall_ < 50000) return;
     auto cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID);
-    gate_->pay(gate_->state, (cpu - paid_cpu_) / threads_);
+    gate_->pay(gate_->state, (cpu - paid_cpu_) / threads_, all);
     meters.computed += (cpu - paid_cpu_) / threads_;
     paid_cpu_ = cpu;
     paid_wall_ = wall;
@@ -121,13 +131,23 @@ void Executor::pay(bool all) {
   if (unpaid_ == 0 || (!all && unpaid_ < 16)) return;
   wait_for_device();
   auto spent = clock_of(CLOCK_MONOTONIC) - paid_wall_;
-  gate_->pay(gate_->state, spent);
+  gate_->pay(gate_->state, spent, all);
   meters.computed += spent;
   paid_wall_ += spent;
   unpaid_ = 0;
 }
 
-void Executor::wait_for_device() const { c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index()); }
+// What the device has found wrong meanwhile is told as an error of the last operation, though it may be of one shortly before. A device that
+// cannot even be waited for, as after an assertion in a kernel, computes nothing more for this process.
+void Executor::wait_for_device() {
+  try {
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  } catch (const std::exception& error) {
+    note_exception("operation");
+    std::string why = error.what();
+    broken_device_ = c10::str("device ", device_, " computes no more: ", why.substr(0, why.find('\n')));
+  }
+}
 
 void Executor::note(Status status, const std::string& name, const std::string& text) {
   if (!failure_) failure_ = Failure{status, operations, name, text.substr(0, 4000)};

@@ -28,6 +28,7 @@ struct Failure {
 // What an executor has done so far, for whoever looks from another thread: nanoseconds, bytes and numbers.
 struct Meters {
   std::atomic<uint64_t> computed{0}, waited{0}, bytes{0}, operations{0}, held{0};
+  std::atomic<uint64_t> queued{0};  // bytes of commands that came and were not executed yet
 };
 
 // A storage in a snapshot. Where it was matters to a card that is divided as that was.
@@ -106,6 +107,7 @@ class Executor {
   void join(Exchange exchange, Members members, const std::string& split);
   void lead(const Transport* follower);
   Group* group() const { return group_.get(); }
+  const std::string& broken_device() const { return broken_device_; }
   std::string about;  // what a program is told of a group, as JSON
   // Whether the program looks for another server when its connection breaks, and so needs no error when a part of its card is gone.
   bool comes_again = false;
@@ -200,7 +202,7 @@ class Executor {
   void note_exception(const std::string& name);
   void enter();
   void pay(bool all);
-  void wait_for_device() const;
+  void wait_for_device();
 
   c10::Device device_;
   const Gate* gate_;
@@ -222,6 +224,7 @@ class Executor {
   Bytes answer_;  // the last one, until the program shows that it has it by what it sends next
   Tensor answer_bulk_;
   bool broken_ = false, over_ = false;
+  std::string broken_device_;  // why it computes no more
   std::unique_ptr<Group> group_;
   bool watched_ = false;                     // operations are announced; in a group each begins when all servers have done those before it
   const Transport* watcher_ = nullptr;       // is told of each operation before it is executed

@@ -154,7 +154,8 @@ static void bind_group(py::class_<Executor>& executor) {
       .def("tell_gone", [](Executor& e) { e.tell_followers(kGone); }, Released())
       .def("tell_over", [](Executor& e) { e.tell_followers(kOver); }, Released())
       .def_property_readonly("over", &Executor::over)
-      .def_property_readonly("lost", [](Executor& e) { return e.group() ? e.group()->lost : std::string(); })
+      .def_property_readonly(
+          "lost", [](Executor& e) { return e.group() && !e.group()->lost.empty() ? e.group()->lost : e.broken_device(); })
       .def_readwrite("about", &Executor::about)
       .def_readwrite("comes_again", &Executor::comes_again);
 }
@@ -207,7 +208,8 @@ static void bind_server(py::module& m) {
                              [](Executor& e) {
                                auto& m = e.meters;
                                return py::dict(py::arg("device_seconds") = m.computed * 1e-9, py::arg("gate_seconds") = m.waited * 1e-9, py::arg("bytes") = m.bytes.load(),
-                                               py::arg("operations") = m.operations.load(), py::arg("memory_used") = m.held.load());
+                                               py::arg("operations") = m.operations.load(), py::arg("memory_used") = m.held.load(),
+                                               py::arg("queued_bytes") = m.queued.load());
                              })
       .def_readonly("peak", &Executor::peak);
 }

@@ -13,13 +13,14 @@ struct Transport {
   int (*receive)(void*, const uint8_t**, size_t*);
   int (*bulk_send)(void*, const uint8_t*, size_t);
   int (*bulk_receive)(void*, uint8_t*, size_t);
+  uint64_t (*waiting)(void*);  // bytes that came and were not received yet
   const char* (*error)(void*);
 };
 
 struct Gate {
   void* state;
   void (*enter)(void*);
-  void (*pay)(void*, uint64_t nanoseconds);
+  void (*pay)(void*, uint64_t nanoseconds, bool rests);
 };
 
 }  // namespace tessera
