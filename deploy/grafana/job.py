@@ -148,6 +148,13 @@ SERVERS = [
         (Query(of_server("tessera_slice_transferred_bytes_total"), HERE),),
         empty_while=NO_DEVICE,
     ),
+    Panel(
+        "Commands that wait at a device",
+        "Bytes of commands that came to slice servers and that they have not executed yet. Programs run ahead of a device that is always behind.",
+        "bytes",
+        (Query(f"tessera_slice_queued_bytes{{{OF_IT}}}", HERE),),
+        empty_while=NO_DEVICE,
+    ),
 ]
 NOTES = [note("Where a job is to be seen", WORDS, height=8)]
 PLACES = [

@@ -188,6 +188,7 @@ fn register_servers(registry: &mut Registry, workers: &[WorkerView]) {
     let waited = table::SLICE_GATE_WAIT.by_label_numbers(registry);
     let operations = table::SLICE_OPERATIONS.by_label(registry);
     let bytes = table::SLICE_TRANSFERRED.by_label(registry);
+    let queued = table::SLICE_QUEUED.by_label_numbers(registry);
     for WorkerView { job, rank, queue, used, .. } in workers {
         let Some((card, counts)) = &used.served else { continue };
         let (card, job, rank) = (card.to_string(), job.to_string(), rank.to_string());
@@ -196,6 +197,7 @@ fn register_servers(registry: &mut Registry, workers: &[WorkerView]) {
         waited.of(labels).inc_by(counts.waited.as_secs_f64());
         operations.of(labels).inc_by(counts.operations);
         bytes.of(labels).inc_by(counts.bytes);
+        queued.of(labels).set(count(counts.queued_bytes));
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tessera_api::v1::DeviceUse;
 use tessera_ledger::{Allocation, Job, NodeId, Rank, State, Worker, WorkerState};
 use tokio::time::Instant;
 
@@ -88,6 +89,17 @@ impl JobUse {
         self.slices().map(|slice| slice.used.memory_used_bytes).fold(0, u64::saturating_add)
     }
 
+    /// What its slice servers do together; nothing when it has none.
+    #[must_use]
+    pub fn device(&self) -> Option<DeviceUse> {
+        self.slices().filter_map(|slice| slice.used.device).reduce(|sum, one| DeviceUse {
+            operations_per_second: sum.operations_per_second + one.operations_per_second,
+            bytes_per_second: sum.bytes_per_second + one.bytes_per_second,
+            gate_wait_ratio: sum.gate_wait_ratio.max(one.gate_wait_ratio),
+            queued_bytes: sum.queued_bytes.saturating_add(one.queued_bytes),
+        })
+    }
+
     /// Processors of hosts that it keeps busy.
     #[must_use]
     pub fn processors(&self) -> f64 {
@@ -158,7 +170,9 @@ mod tests {
             of(ledger).expect("it holds blocks").known_at(now, Duration::from_secs(10)).is_some()
         };
         let tell_of = |epoch: Epoch, card: u32| {
-            let slices = BTreeMap::from([(card, SliceReading { utilization_ratio: 0.5, memory_used_bytes: 1 << 20 })]);
+            let device = Some(DeviceUse { operations_per_second: 9.0, gate_wait_ratio: 0.25, ..DeviceUse::default() });
+            let reading = SliceReading { utilization_ratio: 0.5, memory_used_bytes: 1 << 20, device };
+            let slices = BTreeMap::from([(card, reading)]);
             let reading = WorkerReading { at: Instant::now(), epoch, processors: 1.5, host_memory_bytes: 9, slices };
             telemetry.note_workers(node, BTreeMap::from([((allocation.id, Rank(0)), reading)]));
         };
@@ -176,6 +190,8 @@ mod tests {
         assert!(known(&ledger, 0) && !known(&ledger, 11), "what is old says nothing of now");
         let used = of(&ledger).expect("it holds blocks");
         assert_eq!((used.utilization_ratio(), used.memory_used_bytes(), used.processors()), (0.5, 1 << 20, 1.5));
+        let device = used.device().expect("its server told");
+        assert_eq!((device.operations_per_second, device.gate_wait_ratio), (9.0, 0.25));
         assert_eq!(used.host_memory_bytes(), 9);
         ledger.apply(Command::CancelJob { job });
         telemetry.note_workers(node, BTreeMap::new());

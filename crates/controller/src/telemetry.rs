@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tessera_api::v1::TimeSlicing;
+use tessera_api::v1::{DeviceUse, TimeSlicing};
 use tessera_ledger::{AllocationId, CardId, Epoch, NodeId, Owner, Percent, Rank};
 use tokio::time::Instant;
 
@@ -36,6 +36,8 @@ pub struct SliceReading {
     pub utilization_ratio: f64,
     /// Memory in use in bytes.
     pub memory_used_bytes: u64,
+    /// What a slice server does there, if the worker has one.
+    pub device: Option<DeviceUse>,
 }
 
 /// One reading of one worker.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tessera_api::v1::DeviceUse;
 
 use super::word::read;
 
@@ -28,6 +29,8 @@ pub struct Counts {
     pub operations: u64,
     /// Bytes that its program sent and read.
     pub bytes: u64,
+    /// Bytes of commands of its program that it has not executed yet.
+    pub queued_bytes: u64,
     /// Memory that its program has on the device, in bytes.
     pub memory_used_bytes: u64,
     share: f64,
@@ -42,6 +45,8 @@ struct Written {
     operations: u64,
     bytes: u64,
     memory_used: u64,
+    #[serde(default)]
+    queued_bytes: u64,
 }
 
 impl Counts {
@@ -55,6 +60,7 @@ impl Counts {
             waited: time(said.gate_seconds)?,
             operations: said.operations,
             bytes: said.bytes,
+            queued_bytes: said.queued_bytes,
             memory_used_bytes: said.memory_used,
             share: Some(said.share).filter(|share| *share > 0.0 && *share <= 1.0)?,
         })
@@ -64,5 +70,29 @@ impl Counts {
     #[must_use]
     pub const fn share(&self) -> f64 {
         self.share
+    }
+
+    /// What it did since it told the words before, some time ago.
+    #[must_use]
+    pub fn since(&self, before: &Self, passed: Option<Duration>) -> DeviceUse {
+        let rate = |now: u64, before: u64| match passed {
+            Some(passed) if !passed.is_zero() => now.saturating_sub(before) as f64 / passed.as_secs_f64(),
+            _ => 0.0,
+        };
+        DeviceUse {
+            operations_per_second: rate(self.operations, before.operations),
+            bytes_per_second: rate(self.bytes, before.bytes),
+            gate_wait_ratio: part(self.waited.saturating_sub(before.waited), passed),
+            queued_bytes: self.queued_bytes,
+        }
+    }
+}
+
+/// A time as a share of another; nothing of what was looked at once only.
+#[must_use]
+pub fn part(of: Duration, whole: Option<Duration>) -> f64 {
+    match whole {
+        Some(whole) if !whole.is_zero() => of.as_secs_f64() / whole.as_secs_f64(),
+        _ => 0.0,
     }
 }

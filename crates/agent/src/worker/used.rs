@@ -15,7 +15,7 @@ use super::WorkerId;
 use super::folder::WorkerFolders;
 use crate::boot::BootTime;
 use crate::cgroup::{GroupRecord, WorkerGroup};
-use crate::device::Counts;
+use crate::device::{Counts, part};
 use crate::node::to_ref;
 use crate::turns::TurnTimes;
 
@@ -39,6 +39,8 @@ pub struct WorkerUse {
     pub slices: BTreeMap<u32, SliceSample>,
     /// What its slice server counts, if it has one, and the card that this computes on.
     pub served: Option<(u32, Counts)>,
+    /// What that server did since the look before.
+    pub device: Option<(u32, wire::DeviceUse)>,
     /// What its turns were, and the card, if workers take turns there.
     pub turns: Option<(u32, TurnTimes)>,
 }
@@ -51,6 +53,7 @@ impl WorkerUse {
             card_index: slice.card_index,
             utilization_ratio: slice.utilization,
             memory_used_bytes: slice.memory_used_bytes,
+            device: self.device.filter(|(card, _)| *card == slice.card_index).map(|(_, device)| device),
         };
         wire::WorkerSample {
             worker: Some(to_ref(worker)),
@@ -114,22 +117,16 @@ impl Meter {
         // A worker with a device has one slice, which its server computes on.
         let only = slices.keys().next().copied().filter(|_| slices.len() == 1);
         let served = only.zip(served);
+        let mut device = None;
         if let Some((card, served)) = &served {
             let before = last.and_then(|last| last.served).unwrap_or(*served);
+            device = Some((*card, served.since(&before, since)));
             let computed = part(served.computed.saturating_sub(before.computed), since);
             let slice = slices.entry(*card).or_default();
             slice.utilization = computed / served.share();
             slice.memory_used_bytes = served.memory_used_bytes;
         }
-        WorkerUse { host, processor_time: used.processor_time, slices, served, turns: None }
-    }
-}
-
-/// A time as a share of another; nothing of what was looked at once only.
-fn part(of: Duration, whole: Option<Duration>) -> f64 {
-    match whole {
-        Some(whole) if !whole.is_zero() => of.as_secs_f64() / whole.as_secs_f64(),
-        _ => 0.0,
+        WorkerUse { host, processor_time: used.processor_time, slices, served, device, turns: None }
     }
 }
 
@@ -209,7 +206,7 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
         let file = worker.meter.folders.of(WORKER).work().join(".use");
         let tell = |computed: f64| {
             let said = format!(
-                r#"{{"share": 0.25, "device_seconds": {computed}, "operations": 7, "bytes": 9, "gate_seconds": 0.5, "memory_used": 4096}}"#
+                r#"{{"share": 0.25, "device_seconds": {computed}, "operations": 7, "bytes": 9, "gate_seconds": 0.5, "memory_used": 4096, "queued_bytes": 12}}"#
             );
             fs::write(&file, said).expect("writable");
         };
@@ -221,8 +218,12 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
         assert_eq!(used.slices[&1], SliceSample { card_index: 1, utilization: 0.5, memory_used_bytes: 4096 });
         let (card, served) = used.served.expect("it told");
         assert_eq!((card, served.operations, served.bytes), (1, 7, 9));
+        tell(1.5);
+        let device = worker.look(0, 6_000).to_wire(WORKER).slices[0].device;
+        let idle = wire::DeviceUse { queued_bytes: 12, ..Default::default() };
+        assert_eq!(device, Some(idle), "it did nothing more");
         fs::write(&file, "{\"share\": -1}").expect("writable");
-        assert!(worker.look(0, 6_000).served.is_none(), "what makes no sense is not believed");
+        assert!(worker.look(0, 8_000).served.is_none(), "what makes no sense is not believed");
     }
 
     #[test]

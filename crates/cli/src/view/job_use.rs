@@ -99,6 +99,9 @@ impl Tabular for JobUseView {
             Column::right("RAN"),
             Column::left("REASON"),
             Column::wide("USER"),
+            Column::wide("OPERATIONS/S"),
+            Column::wide("MOVED"),
+            Column::wide("GATE"),
             Column::wide("CARDS BUSY"),
             Column::wide("ON"),
         ];
@@ -107,6 +110,8 @@ impl Tabular for JobUseView {
 
     fn cells(&self, clock: &Clock) -> Vec<String> {
         let nothing = || "-".to_owned();
+        let device = self.used.as_ref().and_then(UseView::of_device);
+        let [operations, moved, gate] = device.unwrap_or_else(|| [nothing(), nothing(), nothing()]);
         let on: Vec<String> = self.cards.iter().map(|card| format!("{}/{}", card.node, card.index)).collect();
         vec![
             self.id.to_string(),
@@ -122,6 +127,9 @@ impl Tabular for JobUseView {
             clock.between(self.started_at.as_deref(), self.ended_at.as_deref()),
             self.why.clone(),
             self.submitter.clone(),
+            operations,
+            moved,
+            gate,
             self.cards_busy.map_or_else(nothing, |busy| format!("{:.0} %", busy * 100.0)),
             on.join(","),
         ]

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use tessera_api::v1;
 
+use super::shown::Shown;
+
 /// What a job uses of what it holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct UseView {
@@ -24,6 +26,9 @@ pub struct UseView {
     pub measured_workers: u32,
     /// Age of the oldest reading; absent when there is none.
     pub age_seconds: Option<f64>,
+    /// What its slice servers do, together; absent when it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<Shown<v1::DeviceUse>>,
     /// Its workers by rank, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_worker: Vec<WorkerUseView>,
@@ -59,6 +64,9 @@ pub struct SliceUseView {
     pub memory_held_mib: u64,
     /// Memory that it has in use.
     pub memory_used_mib: u64,
+    /// What its slice server does there; absent when it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<Shown<v1::DeviceUse>>,
 }
 
 /// Whole mebibytes, rounded.
@@ -79,6 +87,7 @@ impl From<v1::JobUse> for UseView {
             workers: used.workers,
             measured_workers: used.measured_workers,
             age_seconds: age,
+            device: used.device.map(Shown::from),
             by_worker: used.by_worker.into_iter().map(Into::into).collect(),
         }
     }
@@ -92,6 +101,7 @@ impl From<v1::WorkerUse> for WorkerUseView {
             utilization: slice.utilization_ratio,
             memory_held_mib: mebibytes(slice.memory_held_bytes),
             memory_used_mib: mebibytes(slice.memory_used_bytes),
+            device: slice.device.map(Shown::from),
         };
         Self {
             rank: used.rank,
@@ -111,6 +121,17 @@ impl UseView {
         format!("{:.0} %", self.utilization * 100.0)
     }
 
+    /// Operations that its slice servers execute in a second, bytes that travel, and how long they wait for their turn.
+    #[must_use]
+    pub fn of_device(&self) -> Option<[String; 3]> {
+        let device = self.device.as_ref()?;
+        Some([
+            format!("{:.0}", device.operations_per_second),
+            format!("{:.1} MiB/s", device.bytes_per_second / f64::from(1 << 20)),
+            format!("{:.0} %", device.gate_wait_ratio * 100.0),
+        ])
+    }
+
     /// In a line: `94 % of 5 blocks, 300 of 1024 MiB, 0.1 processors and 12 MiB of hosts`.
     #[must_use]
     pub fn text(&self) -> String {
@@ -119,9 +140,15 @@ impl UseView {
             0 => String::new(),
             missing => format!("; of {missing} of {} workers there is no reading", self.workers),
         };
+        let device = self.of_device().map_or_else(String::new, |[operations, bytes, waits]| {
+            let queued = self.device.as_ref().map_or(0, |device| device.queued_bytes);
+            format!(
+                "; {operations} operations and {bytes}, {waits} of the time waiting for a turn, {queued} bytes queued"
+            )
+        });
         format!(
             "{} of {blocks} blocks, {memory_used_mib} of {memory_held_mib} MiB, {processors:.1} processors and \
-             {host_memory_mib} MiB of hosts{missing}",
+             {host_memory_mib} MiB of hosts{device}{missing}",
             self.percent()
         )
     }
@@ -146,6 +173,15 @@ mod tests {
         };
         let text = UseView::from(used.clone()).text();
         assert_eq!(text, "94 % of 5 blocks, 300 of 1024 MiB, 0.1 processors and 12 MiB of hosts");
+        let device = v1::DeviceUse {
+            operations_per_second: 1234.4,
+            bytes_per_second: 3e6,
+            gate_wait_ratio: 0.256,
+            queued_bytes: 77,
+        };
+        let text = UseView::from(v1::JobUse { device: Some(device), ..used.clone() }).text();
+        let told = "; 1234 operations and 2.9 MiB/s, 26 % of the time waiting for a turn, 77 bytes queued";
+        assert!(text.ends_with(told), "{text}");
         let text = UseView::from(v1::JobUse { measured_workers: 1, ..used }).text();
         assert!(text.ends_with("; of 1 of 2 workers there is no reading"), "{text}");
     }

@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use planted::Bug;
 use tessera_api::Refusal;
-use tessera_api::v1::{ErrorReason, SessionRequest, SessionResponse, SliceSample, WorkerSample};
+use tessera_api::v1::{DeviceUse, ErrorReason, SessionRequest, SessionResponse, SliceSample, WorkerSample};
 use tessera_ledger::{AllocationId, CardId, LeaseTimings, NodeId, Rank, Request, State};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -267,7 +267,8 @@ fn worker_reading(
         // A program may write what its slice server tells. No slice computes more than its whole card.
         let most = f64::from(blocks) / f64::from(slice.length.0.max(1));
         let utilization_ratio = sensible(told.utilization_ratio).min(most.max(1.0));
-        Some((told.card_index, SliceReading { utilization_ratio, memory_used_bytes: told.memory_used_bytes }))
+        let device = told.device.map(sensible_device);
+        Some((told.card_index, SliceReading { utilization_ratio, memory_used_bytes: told.memory_used_bytes, device }))
     };
     let reading = WorkerReading {
         at,
@@ -279,7 +280,16 @@ fn worker_reading(
     Some(((owner.allocation, owner.rank), reading))
 }
 
-/// Nothing in the place of what is no share of time.
+const fn sensible_device(told: DeviceUse) -> DeviceUse {
+    DeviceUse {
+        operations_per_second: sensible(told.operations_per_second),
+        bytes_per_second: sensible(told.bytes_per_second),
+        gate_wait_ratio: sensible(told.gate_wait_ratio),
+        queued_bytes: told.queued_bytes,
+    }
+}
+
+/// Nothing in the place of what is no share of time, and no rate.
 const fn sensible(share: f64) -> f64 {
     if share.is_finite() && share > 0.0 { share } else { 0.0 }
 }

@@ -62,6 +62,8 @@ metrics! { Agent;
         "Operations that a slice server executed";
     SLICE_TRANSFERRED: CounterKind "tessera_slice_transferred_bytes_total" ["card", "job_id", "rank", "queue"]
         "Bytes that came to a slice server from its program, and went back";
+    SLICE_QUEUED: GaugeKind "tessera_slice_queued_bytes" ["card", "job_id", "rank", "queue"]
+        "Bytes of commands that came to a slice server and that it has not executed yet";
     SLICE_TURN: CounterKind "tessera_slice_turn_seconds_total" ["card", "job_id", "rank", "queue"]
         "Time in which it was a worker's turn on a card whose workers take turns";
     SLICE_REST: CounterKind "tessera_slice_rest_seconds_total" ["card", "job_id", "rank", "queue"]

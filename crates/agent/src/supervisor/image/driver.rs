@@ -3,7 +3,8 @@
 //!
 //! The driver's library is loaded when there is something to do, by a process of its own ([`WORD`]): what it starts,
 //! and how long it takes, is none of the supervisor's business. The calls are those of driver 570 and newer
-//! (`cuCheckpointProcess*`). They are tested against a library that answers like it; they have never run on a card.
+//! (`cuCheckpointProcess*`). Tests have a library that answers like it; on a card they were done by hand
+//! (docs/benchmarks/device-gpu.md).
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::fs;

@@ -37,6 +37,7 @@ fn view(state: &State, job: JobId, used: &JobUse, by_worker: bool) -> v1::JobUse
         workers: number(used.workers.len()),
         measured_workers: number(used.workers.iter().filter(|worker| worker.at.is_some()).count()),
         age: used.oldest().map(|at| duration_to_wire(at.elapsed())),
+        device: used.device(),
         by_worker: shown.iter().map(|worker| of_worker(state, worker)).collect(),
     }
 }
@@ -48,6 +49,7 @@ fn of_worker(state: &State, used: &WorkerUse) -> v1::WorkerUse {
         utilization_ratio: slice.used.utilization_ratio,
         memory_held_bytes: slice.memory_held_bytes,
         memory_used_bytes: slice.used.memory_used_bytes,
+        device: slice.used.device,
     };
     v1::WorkerUse {
         rank: used.rank.0,
