@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use tessera_connection::{Outbound, Terms};
 use tonic::codegen::http::Uri;
 
 /// Most bytes of a page.
@@ -20,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) async fn page(address: &str, path: &str) -> Result<Vec<u8>, String> {
     let asked = async {
         let uri = format!("http://{address}{path}").parse::<Uri>().map_err(|error| format!("{address}: {error}"))?;
-        let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let connector = Outbound::default().connector(address, &Terms::default());
+        let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
         let answer = client.get(uri).await.map_err(|error| crate::failure::chain(&error))?;
         if !answer.status().is_success() {
             return Err(format!("it answered {}", answer.status()));
