@@ -45,19 +45,19 @@ fn waiting_cluster(size: (u32, u32)) -> (Cluster, Numbers) {
 fn saturated(size: (u32, u32)) -> (Cluster, Pool, Vec<AllocationId>) {
     let (mut cluster, mut numbers) = waiting_cluster(size);
     let mut pool = Pool::new(&cluster.state);
-    let mut grants = Vec::new();
+    let mut allocations = Vec::new();
     cluster.state.take_touched();
     loop {
         let made = commit(&mut cluster, &mut pool, 5_000);
         if made.is_empty() {
             break;
         }
-        grants.extend(made);
+        allocations.extend(made);
         let waiting = u32::try_from(cluster.state.job_count(JobState::Pending)).unwrap_or(WAITING);
         cluster.submit(WAITING.saturating_sub(waiting), &mut numbers);
         refresh(&mut cluster, &mut pool);
     }
-    (cluster, pool, grants)
+    (cluster, pool, allocations)
 }
 
 fn refresh(cluster: &mut Cluster, pool: &mut Pool) {
@@ -89,13 +89,13 @@ fn decide_on_an_empty_pool(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// A full pool with 100,000 jobs waiting: two thousand grants end, what that touched is taken over, and the room is
-/// granted anew. An item is one job that ended and was taken over.
+/// A full pool with 100,000 jobs waiting: two thousand allocations end, what that touched is taken over, and the room
+/// is granted anew. An item is one job that ended and was taken over.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn refresh_and_decide_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, pool, grants) = saturated(size);
-    let step = (grants.len() / GRANTS).max(1);
-    let ended: Vec<AllocationId> = grants.iter().copied().step_by(step).take(GRANTS).collect();
+    let (mut cluster, pool, allocations) = saturated(size);
+    let step = (allocations.len() / GRANTS).max(1);
+    let ended: Vec<AllocationId> = allocations.iter().copied().step_by(step).take(GRANTS).collect();
     cluster.end(&ended);
     let touched = cluster.state.take_touched();
     bencher.counter(ItemsCount::new(ended.len())).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
@@ -153,8 +153,8 @@ fn report(times: &mut [(Duration, Duration)]) {
 /// One job ends in a full pool with 100,000 jobs waiting: the time until it is known who comes next.
 #[divan::bench(args = SIZES, sample_count = 50, sample_size = 1)]
 fn one_decision_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, pool, grants) = saturated(size);
-    cluster.end(&grants[grants.len() / 2..=grants.len() / 2]);
+    let (mut cluster, pool, allocations) = saturated(size);
+    cluster.end(&allocations[allocations.len() / 2..=allocations.len() / 2]);
     let touched = cluster.state.take_touched();
     bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
         pool.refresh(&cluster.state, &touched);
@@ -190,16 +190,16 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
 /// what that touched is taken over, and the room is granted anew beside what is kept. An item is one job that ended.
 #[divan::bench(args = SIZES, sample_count = 20, sample_size = 1)]
 fn refresh_and_decide_behind_a_reservation(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, mut pool, grants) = saturated(size);
+    let (mut cluster, mut pool, allocations) = saturated(size);
     cluster.apply([Command::SetQueue { queue: QueueSettings::new("large") }]);
     let large = JobSpec { queue: "large".to_owned(), ..job(989, 81_920, &[CardKind::Gpu]) };
     cluster.apply([Command::SubmitJob { spec: Arc::new(large), traceparent: String::new(), secret: None }]);
-    cluster.end(&grants[..1]);
+    cluster.end(&allocations[..1]);
     refresh(&mut cluster, &mut pool);
     let limits = Limits { reserve_after: Duration::ZERO, ..limits(usize::MAX) };
     // Reads all schedules and finds the first room to keep.
     pool.decide(&cluster.state, cluster.state.time(), &limits);
-    let ended: Vec<AllocationId> = grants.iter().copied().skip(1).step_by(grants.len() / 256).collect();
+    let ended: Vec<AllocationId> = allocations.iter().copied().skip(1).step_by(allocations.len() / 256).collect();
     cluster.end(&ended);
     let touched = cluster.state.take_touched();
     bencher.counter(ItemsCount::new(ended.len())).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
@@ -323,9 +323,9 @@ fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
 /// jobs has ended.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn make_room_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, mut pool, grants) = saturated(size);
-    cluster.start(&grants);
-    let ended: Vec<AllocationId> = grants.iter().copied().step_by(1000).collect();
+    let (mut cluster, mut pool, allocations) = saturated(size);
+    cluster.start(&allocations);
+    let ended: Vec<AllocationId> = allocations.iter().copied().step_by(1000).collect();
     cluster.end(&ended);
     let spec = Arc::new(job(900, 60_000, &[CardKind::Gpu]));
     let outcome = cluster.apply([Command::SubmitJob { spec, traceparent: String::new(), secret: None }]).remove(0);

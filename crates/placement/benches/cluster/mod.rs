@@ -111,10 +111,10 @@ impl Cluster {
         self.apply(commands);
     }
 
-    /// Starts every worker of these grants.
-    pub fn start(&mut self, grants: &[AllocationId]) {
+    /// Starts every worker of these allocations.
+    pub fn start(&mut self, allocations: &[AllocationId]) {
         let mut commands = Vec::new();
-        for allocation in grants.iter().filter_map(|id| self.state.allocation(*id)) {
+        for allocation in allocations.iter().filter_map(|id| self.state.allocation(*id)) {
             for worker in allocation.workers.iter() {
                 let report = WorkerReport { worker: allocation.owner(worker.rank), observation: Observation::Running };
                 commands.push(Command::ReportWorkers { node: worker.node, reports: vec![report] });
@@ -123,10 +123,10 @@ impl Cluster {
         self.apply(commands);
     }
 
-    /// Starts every worker of a plan's grants and ends it at once, as far as `which` says.
-    pub fn end(&mut self, grants: &[AllocationId]) {
+    /// Starts every worker of these allocations and ends it at once, as far as `which` says.
+    pub fn end(&mut self, allocations: &[AllocationId]) {
         let mut commands = Vec::new();
-        for id in grants {
+        for id in allocations {
             let Some(allocation) = self.state.allocation(*id).cloned() else { continue };
             for worker in allocation.workers.iter() {
                 let exit = WorkerExit {
