@@ -40,7 +40,7 @@ pub fn slice(node: u32, card: u32, start: u32, blocks: u32) -> Slice {
 }
 
 pub fn spec() -> JobSpec {
-    let retry = RetryPolicy { max_retries: 1, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(60) };
+    let retry = RetryPolicy { max_retries: 1, max_backoff: Duration::from_secs(60), ..RetryPolicy::default() };
     JobSpec { name: "job".to_owned(), retry, ..tessera_testkit::job(1, 512) }
 }
 
