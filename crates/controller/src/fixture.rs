@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition,
-    Isolation, JobId, JobSpec, LogTime, Mebibytes, NodeDescription, NodeId, Observation, Outcome, Owner, Plan,
-    PlanPart, PlannedWorker, Rank, Request, Revision, Slice, Span, State, StopCause, WorkerExit, WorkerReport,
+    Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, Isolation, JobId,
+    JobSpec, LogTime, Mebibytes, NodeDescription, NodeId, Observation, Outcome, Owner, Plan, PlanPart, PlannedWorker,
+    Rank, Slice, Span, State, StopCause, WorkerExit, WorkerReport,
 };
 
 /// A ledger with a clock that moves a second per entry.
@@ -31,12 +31,8 @@ impl Ledger {
     }
 
     pub fn apply(&mut self, command: Command) -> Outcome {
-        let at = EntryPosition {
-            revision: Revision(self.state.revision().0 + 1),
-            time: self.state.time().after(Duration::from_secs(1)),
-        };
-        let request = Request { key: None, actor: "test".to_owned(), command };
-        self.state.apply(at, &[request]).pop().expect("one request has one outcome")
+        let time = self.state.time().after(Duration::from_secs(1));
+        tessera_testkit::apply(&mut self.state, time, command)
     }
 
     /// Registers a node with one card of so many TFLOPS each.

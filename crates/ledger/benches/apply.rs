@@ -3,8 +3,6 @@
 //! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read
 //! from the process' resident set.
 
-use std::sync::Arc;
-
 use tessera_ledger::{
     BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId, JobSpec,
     LogTime, Mebibytes, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Request, RequestId, RequestKey,
@@ -94,7 +92,7 @@ fn card(index: u32) -> CardDescription {
 
 fn submission() -> Command {
     let spec = JobSpec { name: "bench".to_owned(), ..tessera_testkit::job(10, 1024) };
-    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
+    tessera_testkit::submission(spec)
 }
 
 /// Submissions per second into a full pool.

@@ -130,7 +130,7 @@ impl Pool {
     pub fn submit(&mut self, change: impl FnOnce(&mut JobSpec)) -> JobId {
         let mut spec = spec();
         change(&mut spec);
-        match self.run(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }) {
+        match self.run(tessera_testkit::submission(spec)) {
             Outcome::Submitted(job) => job,
             other => panic!("{other:?}"),
         }

@@ -2,8 +2,6 @@
 
 pub mod openb;
 
-use std::sync::Arc;
-
 use tessera_ledger::*;
 
 /// A small generator of numbers (SplitMix64): benchmarks must be the same at every run and need no more.
@@ -88,8 +86,7 @@ impl Cluster {
     pub fn apply(&mut self, commands: impl IntoIterator<Item = Command>) -> Vec<Outcome> {
         self.entry += 1;
         let at = EntryPosition { revision: Revision(self.entry), time: LogTime(self.entry) };
-        let request = |command| Request { key: None, actor: String::new(), command };
-        let requests: Vec<Request> = commands.into_iter().map(request).collect();
+        let requests: Vec<Request> = commands.into_iter().map(tessera_testkit::request).collect();
         self.state.apply(at, &requests)
     }
 
@@ -101,11 +98,7 @@ impl Cluster {
                     numbers.choose(&[1, 2, 4, 5, 8, 10, 16, 20, 24, 30, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256]);
                 let memory = tflops * numbers.choose(&[16, 64, 128, 200]);
                 let kinds = numbers.choose(&[&[CardKind::Gpu][..], &[CardKind::Npu], &[]]);
-                Command::SubmitJob {
-                    spec: Arc::new(job(tflops, memory, kinds)),
-                    traceparent: String::new(),
-                    secret: None,
-                }
+                tessera_testkit::submission(job(tflops, memory, kinds))
             })
             .collect();
         self.apply(commands);
