@@ -32,3 +32,32 @@ pub(super) async fn page(address: &str, path: &str) -> Result<Vec<u8>, String> {
     };
     tokio::time::timeout(PATIENCE, asked).await.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_is_read_and_why_there_is_none_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("somebody comes");
+            let mut asked = [0; 512];
+            let length = stream.read(&mut asked).await.expect("it asks");
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npage").await.expect("it reads");
+            String::from_utf8_lossy(&asked[..length]).into_owned()
+        });
+        assert_eq!(page(&address, "/metrics").await, Ok(b"page".to_vec()));
+        let asked = serving.await.expect("it ends");
+        assert!(
+            asked.starts_with("GET /metrics HTTP/1.1\r\n") && asked.contains(&format!("host: {address}")),
+            "{asked}"
+        );
+        let refused = page(&address, "/metrics").await.expect_err("nobody is there any more");
+        assert!(refused.contains("Connection refused"), "{refused}");
+    }
+}
