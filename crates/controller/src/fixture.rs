@@ -106,7 +106,7 @@ pub(crate) fn owner(allocation: &Allocation, rank: u32) -> Owner {
 /// How a worker ended, with this code or else by SIGTERM; `checkpointed`: as one does that has saved itself.
 pub(crate) fn exit(cause: StopCause, code: Option<i32>, checkpointed: bool) -> WorkerExit {
     let signal = code.is_none().then_some(15);
-    WorkerExit { cause, code, signal, checkpointed, message: String::new(), not_saved: String::new() }
+    WorkerExit { signal, checkpointed, ..tessera_testkit::exit(cause, code) }
 }
 
 pub(crate) fn node(name: &str) -> NodeDescription {

@@ -6,7 +6,7 @@
 use tessera_ledger::{
     BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId, JobSpec,
     LogTime, Mebibytes, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Request, RequestId, RequestKey,
-    Revision, Slice, State, StopCause, WorkerExit, WorkerReport,
+    Revision, Slice, State, StopCause, WorkerReport,
 };
 
 const NODES: u32 = 10_000;
@@ -151,15 +151,7 @@ fn grant(job: JobId, node: u32) -> PlanPart {
 }
 
 fn exited() -> Observation {
-    let exit = WorkerExit {
-        cause: StopCause::Exited,
-        code: Some(0),
-        signal: None,
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
-    Observation::Stopped(exit)
+    Observation::Stopped(tessera_testkit::exit(StopCause::Exited, Some(0)))
 }
 
 fn report(state: &State, job: JobId, observation: &Observation) -> Option<Command> {

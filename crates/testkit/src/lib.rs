@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tessera_ledger::{
     AgentStart, CardDescription, CardHealth, CardKind, CheckpointMode, Command, Containment, EntryPosition, Isolation,
     JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, Outcome, Precision, Request, Revision, SavedPart, State,
-    VirtualCardRequest,
+    StopCause, VirtualCardRequest, WorkerExit,
 };
 
 pub use bucket::BucketServer;
@@ -85,6 +85,12 @@ pub fn saved(sequence: u64, bytes: u64) -> SavedPart {
         shared: false,
         mode: CheckpointMode::Cooperative,
     }
+}
+
+/// How a worker ended that says nothing of it: by itself or by somebody else, with a code if it had one.
+#[must_use]
+pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
+    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new(), not_saved: String::new() }
 }
 
 /// The cards of one node, numbered in their order.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tessera_ledger::{
     AllocationId, AllocationPhase, CardKind, Command, JobId, Level, LogTime, Observation, State, StopCause, Touched,
-    WorkerExit, WorkerReport, WorkerState,
+    WorkerReport, WorkerState,
 };
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
@@ -141,14 +141,7 @@ impl World {
                 self.report(after_ms, |_, state| (state == WorkerState::Held).then_some(Observation::Running));
             }
             Step::Stop { which, well } => {
-                let exit = WorkerExit {
-                    cause: StopCause::Exited,
-                    code: Some(i32::from(!well)),
-                    signal: None,
-                    checkpointed: false,
-                    message: String::new(),
-                    not_saved: String::new(),
-                };
+                let exit = tessera_testkit::exit(StopCause::Exited, Some(i32::from(!well)));
                 self.report(after_ms, |number, state| {
                     let live = matches!(state, WorkerState::Running | WorkerState::Draining);
                     (live && number == *which).then(|| Observation::Stopped(exit.clone()))
@@ -282,14 +275,7 @@ fn lost_is_what_no_checkpoint_holds() {
     for job in [1, 2] {
         world.apply(Command::SuspendJob { job: JobId(job) }, 1_000);
     }
-    let exit = WorkerExit {
-        cause: StopCause::Ordered,
-        code: Some(1),
-        signal: None,
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let exit = tessera_testkit::exit(StopCause::Ordered, Some(1));
     world.report(0, |_, _| Some(Observation::Stopped(exit.clone())));
     let mut database = Database::open(&path, "pool").expect("it opens");
     database.keep(&world.entries, (world.state.revision(), world.state.time())).expect("it is kept");

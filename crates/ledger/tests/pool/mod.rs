@@ -7,7 +7,7 @@ use std::time::Duration;
 use tessera_ledger::{
     Allocation, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId,
     JobSpec, Level, LogTime, Mebibytes, MilliTflops, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Rank,
-    Rejection, Request, RetryPolicy, Revision, SavedPart, Slice, State, StopCause, WorkerExit, WorkerReport, laws,
+    Rejection, Request, RetryPolicy, Revision, SavedPart, Slice, State, StopCause, WorkerReport, laws,
 };
 pub use tessera_testkit::node;
 
@@ -49,14 +49,7 @@ pub fn exited(code: i32) -> Observation {
 }
 
 pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
-    Observation::Stopped(WorkerExit {
-        cause,
-        code,
-        signal: None,
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    })
+    Observation::Stopped(tessera_testkit::exit(cause, code))
 }
 
 /// A worker's part of a checkpoint is saved.

@@ -122,14 +122,7 @@ impl Cluster {
         for id in allocations {
             let Some(allocation) = self.state.allocation(*id).cloned() else { continue };
             for worker in allocation.workers.iter() {
-                let exit = WorkerExit {
-                    cause: StopCause::Exited,
-                    code: Some(0),
-                    signal: None,
-                    checkpointed: false,
-                    message: String::new(),
-                    not_saved: String::new(),
-                };
+                let exit = tessera_testkit::exit(StopCause::Exited, Some(0));
                 for observation in [Observation::Running, Observation::Stopped(exit)] {
                     let reports = vec![WorkerReport { worker: allocation.owner(worker.rank), observation }];
                     commands.push(Command::ReportWorkers { node: worker.node, reports });

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tessera_explain::{Explanation, Preview};
 use tessera_ledger::*;
 use tessera_placement::{Decision, Limits, Pool};
-pub use tessera_testkit::job;
+pub use tessera_testkit::{exit, job};
 
 /// A ledger with what a test needs to drive it.
 pub struct World {
@@ -118,19 +118,8 @@ impl World {
     ) {
         let amount =
             |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
-        let (name, parent) = (name.to_owned(), parent.to_owned());
-        let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
-        let queue = QueueSettings {
-            name,
-            parent,
-            guaranteed,
-            maximum,
-            weight,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        };
+        let (parent, guaranteed, maximum) = (parent.to_owned(), amount(guaranteed), maximum.map(amount));
+        let queue = QueueSettings { parent, guaranteed, maximum, weight, ..QueueSettings::new(name) };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
@@ -267,11 +256,6 @@ impl World {
             |slice: &Slice| (number(slice.card, slice.start.0), number(slice.card, slice.start.0 + slice.length.0 - 1));
         self.slices(job).iter().map(run).collect()
     }
-}
-
-/// How a worker ended.
-pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
-    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new(), not_saved: String::new() }
 }
 
 /// The reference pool (P8): 200 blocks on four nodes.
