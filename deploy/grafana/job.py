@@ -202,7 +202,7 @@ PLACES = [
 QUEUES = [
     Panel(
         "Wait in its queue",
-        "From submission to the first grant, of the jobs of the queue that started in the last hour: half of "
+        "From submission to the first allocation, of the jobs of the queue that started in the last hour: half of "
         "them, and all but one of twenty, waited no longer.",
         "s",
         (

@@ -135,7 +135,7 @@ WORK = [
     ),
     Panel(
         "Wait of jobs",
-        "From submission to the first grant, of jobs that were granted something in the last hour.",
+        "From submission to the first allocation, of jobs that were granted something in the last hour.",
         "s",
         quantiles("tessera_job_wait_seconds", window="1h"),
         runbook="TesseraQueueWaitsLong",

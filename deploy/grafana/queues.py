@@ -154,7 +154,7 @@ WAITS = [
 WAITS += [
     Panel(
         f"Wait, {name}",
-        f"From submission to the first grant: {words} that started in the last hour.",
+        f"From submission to the first allocation: {words} that started in the last hour.",
         "s",
         (Query(quantile(share, "tessera_job_wait_seconds", "queue", where=HERE, window="1h"), "{{queue}}"),),
         runbook="TesseraQueueWaitsLong",

@@ -16,7 +16,7 @@ async fn fails_once_and_completes(pool: &Pool, name: &str) -> Result<()> {
     spec.retry = Some(RetryPolicy {
         max_retries: 1,
         backoff: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        max_backoff: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..RetryPolicy::default()
     });
     let client = pool.client();
     let job = submit(&client, spec).await?;

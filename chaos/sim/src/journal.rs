@@ -217,8 +217,7 @@ mod tests {
     }
 
     fn set(config: PoolConfig) -> Request {
-        let command = Command::SetConfig { config, expected: None };
-        Request { key: None, actor: "test".to_owned(), command }
+        tessera_testkit::request(Command::SetConfig { config, expected: None })
     }
 
     /// A state and the journal that its member is looked on from.

@@ -1,11 +1,7 @@
 //! What the ledger is told of windows, on a ledger.
 
-use std::sync::Arc;
-
 use tessera_calendar::Judge;
-use tessera_ledger::{
-    Command, EntryPosition, JobId, JobSpec, Level, LogTime, Outcome, Request, Revision, State, UNKNOWN, WindowOf,
-};
+use tessera_ledger::{Command, JobId, JobSpec, Level, LogTime, Outcome, State, UNKNOWN, WindowOf};
 
 /// Friday, 27 November 2026, at this hour and minute, UTC.
 fn friday(hour: u64, minute: u64) -> LogTime {
@@ -16,13 +12,12 @@ struct Pool(State);
 
 impl Pool {
     fn apply(&mut self, time: LogTime, command: Command) -> Outcome {
-        let at = EntryPosition { revision: Revision(self.0.revision().0 + 1), time };
-        self.0.apply(at, &[Request { key: None, actor: "test".to_owned(), command }]).remove(0)
+        tessera_testkit::apply(&mut self.0, time, command)
     }
 
     fn submit(&mut self, time: LogTime, window: &str) -> JobId {
         let spec = JobSpec { windows: vec![window.to_owned()], ..tessera_testkit::job(1, 0) };
-        match self.apply(time, Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }) {
+        match self.apply(time, tessera_testkit::submission(spec)) {
             Outcome::Submitted(job) => job,
             other => panic!("{other:?}"),
         }

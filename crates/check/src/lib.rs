@@ -143,9 +143,9 @@ pub enum Problem {
 /// Who holds a block in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
-    /// A grant of the ledger.
+    /// An allocation of the ledger.
     Granted(AllocationId),
-    /// A grant of the plan.
+    /// An allocation of the plan.
     Planned(JobId),
 }
 

@@ -101,7 +101,7 @@ pub(crate) struct World<'a> {
     pub(crate) taken_whole: BTreeSet<CardId>,
     /// Where the parts before have placed jobs.
     pub(crate) placed: Vec<(NodeId, JobId)>,
-    /// Jobs that got a grant.
+    /// Jobs that got an allocation.
     pub(crate) granted: BTreeSet<JobId>,
     /// Jobs that are preempted or evicted.
     pub(crate) leaving: BTreeSet<JobId>,

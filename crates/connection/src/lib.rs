@@ -56,6 +56,7 @@ mod transport;
 use std::any::Any;
 use std::io;
 
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -70,6 +71,13 @@ impl<T: AsyncRead + AsyncWrite + Any + Send + Unpin> Io for T {}
 
 /// A connection of whatever kind.
 pub type BoxedIo = Box<dyn Io>;
+
+impl Connection for BoxedIo {
+    /// Nothing that clients of HTTP have to know: no proxy lies between, and no protocol was agreed upon.
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
 
 /// Has a connection driven by the runtime that this is called in, so that no other thread has to wake it there; `set`
 /// sets what its socket needs. What is not TCP stays as it is.

@@ -12,6 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::Service as _;
+use tower::util::ServiceFn;
 
 use crate::{BoxedIo, Transport, here};
 
@@ -132,11 +133,13 @@ impl Outbound {
         Ok(endpoint.initial_stream_window_size(terms.window_bytes).initial_connection_window_size(terms.window_bytes))
     }
 
-    fn connector(
+    /// What opens connections to `address` (`host:port`) for a client of HTTP that is not a [`Channel`].
+    #[must_use]
+    pub fn connector(
         &self,
         address: &str,
         terms: &Terms,
-    ) -> tower::util::ServiceFn<impl FnMut(Uri) -> BoxFuture<'static, io::Result<TokioIo<BoxedIo>>> + use<>> {
+    ) -> ServiceFn<impl FnMut(Uri) -> BoxFuture<'static, io::Result<TokioIo<BoxedIo>>> + Clone + use<>> {
         let (address, dialer, transport) = (Arc::<str>::from(address), self.dialer.clone(), self.transport);
         let connect_timeout = terms.connect_timeout;
         tower::service_fn(move |uri: Uri| -> BoxFuture<'static, io::Result<TokioIo<BoxedIo>>> {

@@ -8,7 +8,7 @@ use tessera_controller::metrics::Metrics;
 use tessera_controller::telemetry::Telemetry;
 use tessera_controller::view::LedgerView;
 use tessera_ledger::{CardKind, Command, EntryPosition, LogTime, Request, Revision, State};
-use tessera_testkit::{card, job, node, numbered};
+use tessera_testkit::{card, job, node, numbered, request, submission};
 use tokio::sync::watch;
 
 /// Commands of one entry.
@@ -22,14 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         node: node(&format!("node-{number:05}")),
         cards: numbered((0..8).map(|_| card(CardKind::Gpu, 989, 81_920))),
     });
-    let submitting = (0..jobs).map(|_| Command::SubmitJob {
-        spec: Arc::new(job(4, 1_024)),
-        traceparent: String::new(),
-        secret: None,
-    });
-    let commands =
-        registering.chain(submitting).map(|command| Request { key: None, actor: "test".to_owned(), command });
-    let commands: Vec<Request> = commands.collect();
+    let submitting = (0..jobs).map(|_| submission(job(4, 1_024)));
+    let commands: Vec<Request> = registering.chain(submitting).map(request).collect();
     let mut state = State::new();
     for batch in commands.chunks(BATCH) {
         let revision = Revision(state.revision().0 + 1);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition,
-    Isolation, JobId, JobSpec, LogTime, Mebibytes, NodeDescription, NodeId, Observation, Outcome, Owner, Plan,
-    PlanPart, PlannedWorker, Rank, Request, Revision, Slice, Span, State, StopCause, WorkerExit, WorkerReport,
+    Allocation, AllocationId, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, Isolation, JobId,
+    JobSpec, LogTime, Mebibytes, NodeDescription, NodeId, Observation, Outcome, Owner, Plan, PlanPart, PlannedWorker,
+    Rank, Slice, Span, State, StopCause, WorkerExit, WorkerReport,
 };
 
 /// A ledger with a clock that moves a second per entry.
@@ -31,12 +31,8 @@ impl Ledger {
     }
 
     pub fn apply(&mut self, command: Command) -> Outcome {
-        let at = EntryPosition {
-            revision: Revision(self.state.revision().0 + 1),
-            time: self.state.time().after(Duration::from_secs(1)),
-        };
-        let request = Request { key: None, actor: "test".to_owned(), command };
-        self.state.apply(at, &[request]).pop().expect("one request has one outcome")
+        let time = self.state.time().after(Duration::from_secs(1));
+        tessera_testkit::apply(&mut self.state, time, command)
     }
 
     /// Registers a node with one card of so many TFLOPS each.
@@ -110,7 +106,7 @@ pub(crate) fn owner(allocation: &Allocation, rank: u32) -> Owner {
 /// How a worker ended, with this code or else by SIGTERM; `checkpointed`: as one does that has saved itself.
 pub(crate) fn exit(cause: StopCause, code: Option<i32>, checkpointed: bool) -> WorkerExit {
     let signal = code.is_none().then_some(15);
-    WorkerExit { cause, code, signal, checkpointed, message: String::new(), not_saved: String::new() }
+    WorkerExit { signal, checkpointed, ..tessera_testkit::exit(cause, code) }
 }
 
 pub(crate) fn node(name: &str) -> NodeDescription {

@@ -1,5 +1,5 @@
 //! What a job uses of what it holds: the ledger says what it holds, readings of agents what of that is in use. A job is
-//! told of from its grant on; what nobody has measured counts as nothing.
+//! told of from its allocation on; what nobody has measured counts as nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -276,8 +276,7 @@ mod tests {
     }
 
     fn written(command: Command) -> Bytes {
-        let request = Request { key: None, actor: "test".to_owned(), command };
-        Bytes::from(encode_request(&request, Level::Drill).expect("the level is in force"))
+        Bytes::from(encode_request(&tessera_testkit::request(command), Level::Drill).expect("the level is in force"))
     }
 
     /// Revisions before and after, and answers.

@@ -3,8 +3,8 @@
 //! state that includes the last one, so that two plans never compete. What the ledger refuses of a plan was stale and
 //! is decided anew.
 //!
-//! Nothing here waits for a timer on the way from a submission to its grant: the feed wakes the actor, the answer to
-//! its proposal wakes it again. Timers only serve jobs that wait for the end of a backoff.
+//! Nothing here waits for a timer on the way from a submission to its allocation: the feed wakes the actor, the answer
+//! to its proposal wakes it again. Timers only serve jobs that wait for the end of a backoff.
 
 mod compaction;
 #[cfg(test)]

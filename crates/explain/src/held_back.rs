@@ -10,7 +10,7 @@ use crate::words::{Explanation, WaitCode, counted, told};
 /// Most ends of protections that are gone through in search of the one after which a job starts.
 const PROTECTIONS: usize = 16;
 
-/// What of a queue keeps it from a grant of so much: a maximum that it would exceed, or that it is closed.
+/// What of a queue keeps it from an allocation of so much: a maximum that it would exceed, or that it is closed.
 pub(crate) fn queue_shortage(asked: &Inquiry<'_>, amount: QueueAmount) -> Option<Explanation> {
     if let Some(explanation) = outside_window(asked.state().queue_closed_until(&asked.spec().queue), asked.now()) {
         return Some(explanation);

@@ -63,7 +63,7 @@ const FLIPS: u32 = 256;
 /// Why nobody can say when a job starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// It does not wait for a grant, or something else than capacity keeps it.
+    /// It does not wait for an allocation, or something else than capacity keeps it.
     NotWaiting(Explanation),
     /// It would be refused.
     Refused(Rejection),

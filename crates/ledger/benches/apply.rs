@@ -3,12 +3,10 @@
 //! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read
 //! from the process' resident set.
 
-use std::sync::Arc;
-
 use tessera_ledger::{
     BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId, JobSpec,
     LogTime, Mebibytes, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Request, RequestId, RequestKey,
-    Revision, Slice, State, StopCause, WorkerExit, WorkerReport,
+    Revision, Slice, State, StopCause, WorkerReport,
 };
 
 const NODES: u32 = 10_000;
@@ -94,7 +92,7 @@ fn card(index: u32) -> CardDescription {
 
 fn submission() -> Command {
     let spec = JobSpec { name: "bench".to_owned(), ..tessera_testkit::job(10, 1024) };
-    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
+    tessera_testkit::submission(spec)
 }
 
 /// Submissions per second into a full pool.
@@ -153,15 +151,7 @@ fn grant(job: JobId, node: u32) -> PlanPart {
 }
 
 fn exited() -> Observation {
-    let exit = WorkerExit {
-        cause: StopCause::Exited,
-        code: Some(0),
-        signal: None,
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
-    Observation::Stopped(exit)
+    Observation::Stopped(tessera_testkit::exit(StopCause::Exited, Some(0)))
 }
 
 fn report(state: &State, job: JobId, observation: &Observation) -> Option<Command> {

@@ -338,8 +338,7 @@ fn what_no_host_with_a_card_for_it_has_is_refused_at_once() {
         spec.host = host;
         spec.virtual_card.compute = MilliTflops::from_tflops(tflops);
         spec.virtual_card.kinds = kinds.iter().copied().collect();
-        match pool.run(Command::SubmitJob { spec: std::sync::Arc::new(spec), traceparent: String::new(), secret: None })
-        {
+        match pool.run(tessera_testkit::submission(spec)) {
             Outcome::Submitted(_) => None,
             Outcome::Rejected(rejection) => Some(rejection),
             other => panic!("{other:?}"),

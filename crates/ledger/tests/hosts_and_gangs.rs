@@ -143,13 +143,10 @@ fn nobody_starts_beside_a_whole_card_job_that_still_stops() {
     let mut at = 0;
     let mut run = |state: &mut tessera_ledger::State, command| {
         at += 1;
-        let position = tessera_ledger::EntryPosition {
-            revision: tessera_ledger::Revision(at),
-            time: tessera_ledger::LogTime(at * 1000),
-        };
-        let request = [tessera_ledger::Request { key: None, actor: "t".to_owned(), command }];
+        let time = tessera_ledger::LogTime(at * 1000);
         // A broken law panics after the entry is applied.
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| state.apply(position, &request).remove(0))).ok()
+        let applying = || tessera_testkit::apply(state, time, command);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(applying)).ok()
     };
     let described =
         NodeDescription { host: Some(HostCapacity { cpu: MilliCpus(4000), memory: Mebibytes(9000) }), ..node("n0") };
@@ -160,10 +157,7 @@ fn nobody_starts_beside_a_whole_card_job_that_still_stops() {
     let submit = |state: &mut tessera_ledger::State,
                   run: &mut dyn FnMut(&mut tessera_ledger::State, Command) -> Option<Outcome>,
                   spec| {
-        match run(
-            state,
-            Command::SubmitJob { spec: std::sync::Arc::new(spec), traceparent: String::new(), secret: None },
-        ) {
+        match run(state, tessera_testkit::submission(spec)) {
             Some(Outcome::Submitted(id)) => id,
             other => panic!("{other:?}"),
         }

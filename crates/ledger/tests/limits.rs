@@ -3,13 +3,10 @@
 
 mod pool;
 
-use std::sync::Arc;
-
 use pool::{Pool, card, exited, node, numbered, slice, spec};
 use proptest::prelude::*;
 use tessera_ledger::{
-    CardKind, Command, JobId, JobSpec, Outcome, PoolConfig, PoolLimits, QueueSettings, Rejection, Request, Revision,
-    State,
+    CardKind, Command, JobId, JobSpec, Outcome, PoolConfig, PoolLimits, QueueSettings, Rejection, Revision, State,
 };
 
 fn with_limits(limits: PoolLimits) -> Pool {
@@ -28,7 +25,7 @@ fn script(bytes: usize) -> JobSpec {
 }
 
 fn submit(pool: &mut Pool, spec: &JobSpec) -> Outcome {
-    pool.run(Command::SubmitJob { spec: Arc::new(spec.clone()), traceparent: String::new(), secret: None })
+    pool.run(tessera_testkit::submission(spec.clone()))
 }
 
 fn jobs(state: &State) -> Vec<u64> {
@@ -110,8 +107,8 @@ fn the_oldest_events_go_when_there_are_too_many() {
     let compacted = pool.state.compacted();
     assert!(compacted > Revision(0), "watches that are further back are told");
     assert_eq!(pool.state.events_after(compacted).expect("the rest is there").count(), 5);
-    let command = Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new(), secret: None };
-    pool.apply(&vec![Request { key: None, actor: "tester".to_owned(), command }; 9]);
+    let command = tessera_testkit::submission(spec());
+    pool.apply(&vec![tessera_testkit::request(command); 9]);
     assert_eq!(pool.state.events_held(), 9, "those of the newest entry stay, however many they are");
 }
 

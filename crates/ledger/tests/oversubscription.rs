@@ -73,12 +73,12 @@ fn the_pool_admits_what_it_offers() {
     let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10)]]);
     let mut spec = pool::spec();
     spec.virtual_card.compute = MilliTflops::from_tflops(12);
-    let submit = Command::SubmitJob { spec: spec.clone().into(), traceparent: String::new(), secret: None };
+    let submit = tessera_testkit::submission(spec.clone());
     assert!(matches!(pool.run(submit.clone()), Outcome::Rejected(Rejection::ExceedsPool { .. })));
     set(&mut pool, 150);
     assert!(matches!(pool.run(submit.clone()), Outcome::Submitted(_)));
     spec.virtual_card.isolation = Isolation::Soft;
-    let isolated = Command::SubmitJob { spec: spec.into(), traceparent: String::new(), secret: None };
+    let isolated = tessera_testkit::submission(spec);
     assert!(
         matches!(pool.run(isolated), Outcome::Rejected(Rejection::ExceedsPool { .. })),
         "no card isolates any more"

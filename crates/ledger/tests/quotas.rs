@@ -61,15 +61,9 @@ fn a_job_keeps_as_many_as_it_asks_for() {
         let newest: Vec<u64> = (1..=6).rev().take(count).collect();
         assert_eq!(kept(&pool, job), newest, "{keep:?}");
     }
-    let beyond = pool.run(Command::SubmitJob {
-        spec: {
-            let mut spec = pool::spec();
-            spec.checkpoint.keep = Some(17);
-            spec.into()
-        },
-        traceparent: String::new(),
-        secret: None,
-    });
+    let mut spec = pool::spec();
+    spec.checkpoint.keep = Some(17);
+    let beyond = pool.run(tessera_testkit::submission(spec));
     let Outcome::Rejected(Rejection::Invalid { field, .. }) = beyond else { panic!("it is too much: {beyond:?}") };
     assert_eq!(field, "spec.checkpoint.keep");
 }

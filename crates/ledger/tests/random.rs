@@ -4,8 +4,6 @@
 
 mod pool;
 
-use std::sync::Arc;
-
 use pool::{Pool, card, exited, node, numbered, saved, spec, stopped};
 use proptest::prelude::*;
 use tessera_ledger::{
@@ -222,7 +220,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
                 spec.windows = vec!["0 20 * * * for 10h".to_owned()];
                 spec.grow_after = spec.gang_min.map(|_| std::time::Duration::ZERO);
             }
-            Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
+            tessera_testkit::submission(spec)
         }
         Step::Place { job, preempt } => {
             let waiting: Vec<JobId> = state.waiting().map(|job| job.id).collect();

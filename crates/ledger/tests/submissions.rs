@@ -2,12 +2,11 @@
 
 mod pool;
 
-use std::sync::Arc;
-
 use pool::{Pool, card, one_card, rejected, spec, tflops};
 use tessera_ledger::{
     CardKind, Command, JobState, Mebibytes, Outcome, PoolConfig, Rejection, Request, RequestId, RequestKey, Revision,
 };
+use tessera_testkit::submission;
 
 /// L3: the same request id gives the same answer once; with another body it is refused.
 #[test]
@@ -16,7 +15,7 @@ fn a_request_id_gives_the_same_answer_once() {
     let request = |fingerprint| Request {
         key: Some(RequestKey { id: RequestId(7), fingerprint }),
         actor: "ann".to_owned(),
-        command: Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new(), secret: None },
+        command: submission(spec()),
     };
     let first = pool.apply(&[request(1), request(1)]);
     assert_eq!(first[0], first[1]);
@@ -32,14 +31,13 @@ fn a_demand_above_the_total_is_refused_at_once() {
     let mut too_much = spec();
     too_much.virtual_card.compute = tflops(201);
     too_much.virtual_card.span = tessera_ledger::Span::Pool;
-    let command = |spec| Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None };
-    let refusal = rejected(pool.run(command(too_much.clone())));
+    let refusal = rejected(pool.run(submission(too_much.clone())));
     assert_eq!(refusal, Rejection::ExceedsPool { demand: tflops(201), total: tflops(200) });
     assert!(refusal.to_string().contains("200 TFLOPS"));
     too_much.virtual_card.compute = tflops(26);
     too_much.virtual_card.span = tessera_ledger::Span::Card;
     assert_eq!(
-        rejected(pool.run(command(too_much.clone()))),
+        rejected(pool.run(submission(too_much.clone()))),
         Rejection::ExceedsCard { demand: tflops(26), largest: tflops(25) }
     );
     // Together the cards have as much memory, and no single one does.
@@ -47,11 +45,11 @@ fn a_demand_above_the_total_is_refused_at_once() {
     too_much.virtual_card.compute = tflops(1);
     too_much.virtual_card.memory = Mebibytes(most + 1);
     assert_eq!(
-        rejected(pool.run(command(too_much.clone()))),
+        rejected(pool.run(submission(too_much.clone()))),
         Rejection::ExceedsCardMemory { demand_mib: most + 1, largest_mib: most }
     );
     too_much.virtual_card.span = tessera_ledger::Span::Node;
-    assert!(matches!(pool.run(command(too_much)), Outcome::Submitted(_)));
+    assert!(matches!(pool.run(submission(too_much)), Outcome::Submitted(_)));
 }
 
 /// P5b: so is a gang of which all cards together hold too few, although they have enough compute and memory in all.
@@ -62,7 +60,7 @@ fn a_gang_that_empty_cards_do_not_hold_is_refused_at_once() {
         let mut spec = spec();
         (spec.gang, spec.gang_min) = (workers, least);
         (spec.virtual_card.compute, spec.virtual_card.whole_cards) = (tflops(compute), whole_cards);
-        pool.run(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None })
+        pool.run(submission(spec))
     };
     let refused = |outcome| rejected(outcome);
     assert_eq!(refused(gang(4, None, 6, false)), Rejection::ExceedsGang { gang: 4, most: 3 });
@@ -105,7 +103,7 @@ fn a_forgotten_request_leaves_a_floor() {
         let request = Request {
             key: Some(RequestKey { id, fingerprint: 1 }),
             actor: "ann".to_owned(),
-            command: Command::SubmitJob { spec: Arc::new(spec()), traceparent: String::new(), secret: None },
+            command: submission(spec()),
         };
         pool.apply(&[request]);
         (pool.state.request_floor().0, pool.state.requests_remembered())

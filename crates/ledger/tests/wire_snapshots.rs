@@ -67,7 +67,7 @@ fn command(state: &State, step: &Step) -> Option<Command> {
             let mut spec = pool::spec();
             spec.priority = u32::from(priority);
             spec.virtual_card.compute = tessera_ledger::MilliTflops::from_tflops(4);
-            Command::SubmitJob { spec: spec.into(), traceparent: String::new(), secret: None }
+            tessera_testkit::submission(spec)
         }
         Step::Grant { job, card, preempt } => {
             let (slice, victims) = room(state, card, preempt)?;
@@ -212,7 +212,7 @@ fn large_states_come_in_chunks_of_about_a_mebibyte() {
     let script = "x".repeat(100_000);
     let spec = std::sync::Arc::new(tessera_ledger::JobSpec { script, ..pool::spec() });
     for _ in 0..40 {
-        pool.run(Command::SubmitJob { spec: spec.clone(), traceparent: String::new(), secret: None });
+        pool.run(tessera_testkit::submission(spec.clone()));
     }
     let chunks: Vec<_> = encode_snapshot(&pool.state).collect();
     let sizes: Vec<usize> = chunks.iter().map(|chunk| chunk.len() >> 20).collect();

@@ -18,6 +18,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use tessera_ledger::*;
 use tessera_placement::{CompactionOrder, Limits, Pool};
+use tessera_testkit::submission;
 
 /// Nodes and cards per node.
 const SIZES: [(u32, u32); 2] = [(1_200, 5), (10_000, 8)];
@@ -45,19 +46,19 @@ fn waiting_cluster(size: (u32, u32)) -> (Cluster, Numbers) {
 fn saturated(size: (u32, u32)) -> (Cluster, Pool, Vec<AllocationId>) {
     let (mut cluster, mut numbers) = waiting_cluster(size);
     let mut pool = Pool::new(&cluster.state);
-    let mut grants = Vec::new();
+    let mut allocations = Vec::new();
     cluster.state.take_touched();
     loop {
         let made = commit(&mut cluster, &mut pool, 5_000);
         if made.is_empty() {
             break;
         }
-        grants.extend(made);
+        allocations.extend(made);
         let waiting = u32::try_from(cluster.state.job_count(JobState::Pending)).unwrap_or(WAITING);
         cluster.submit(WAITING.saturating_sub(waiting), &mut numbers);
         refresh(&mut cluster, &mut pool);
     }
-    (cluster, pool, grants)
+    (cluster, pool, allocations)
 }
 
 fn refresh(cluster: &mut Cluster, pool: &mut Pool) {
@@ -89,13 +90,13 @@ fn decide_on_an_empty_pool(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// A full pool with 100,000 jobs waiting: two thousand grants end, what that touched is taken over, and the room is
-/// granted anew. An item is one job that ended and was taken over.
+/// A full pool with 100,000 jobs waiting: two thousand allocations end, what that touched is taken over, and the room
+/// is granted anew. An item is one job that ended and was taken over.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn refresh_and_decide_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, pool, grants) = saturated(size);
-    let step = (grants.len() / GRANTS).max(1);
-    let ended: Vec<AllocationId> = grants.iter().copied().step_by(step).take(GRANTS).collect();
+    let (mut cluster, pool, allocations) = saturated(size);
+    let step = (allocations.len() / GRANTS).max(1);
+    let ended: Vec<AllocationId> = allocations.iter().copied().step_by(step).take(GRANTS).collect();
     cluster.end(&ended);
     let touched = cluster.state.take_touched();
     bencher.counter(ItemsCount::new(ended.len())).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
@@ -120,7 +121,7 @@ fn saturate_openb_job_by_job(bencher: Bencher) {
             let spec = cluster::openb::request(&mut numbers);
             let gpu = spec.virtual_card.kinds.contains(&CardKind::Gpu);
             asked += if gpu { spec.virtual_card.compute.0 / 1_000 } else { 0 };
-            let submit = Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None };
+            let submit = submission(spec);
             let Outcome::Submitted(job) = cluster.apply([submit]).remove(0) else { panic!("the job was not accepted") };
             let touched = cluster.state.take_touched();
             let (now, limits) = (cluster.state.time(), Limits::default());
@@ -153,8 +154,8 @@ fn report(times: &mut [(Duration, Duration)]) {
 /// One job ends in a full pool with 100,000 jobs waiting: the time until it is known who comes next.
 #[divan::bench(args = SIZES, sample_count = 50, sample_size = 1)]
 fn one_decision_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, pool, grants) = saturated(size);
-    cluster.end(&grants[grants.len() / 2..=grants.len() / 2]);
+    let (mut cluster, pool, allocations) = saturated(size);
+    cluster.end(&allocations[allocations.len() / 2..=allocations.len() / 2]);
     let touched = cluster.state.take_touched();
     bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
         pool.refresh(&cluster.state, &touched);
@@ -190,16 +191,16 @@ fn growth(bencher: Bencher, size: (u32, u32)) {
 /// what that touched is taken over, and the room is granted anew beside what is kept. An item is one job that ended.
 #[divan::bench(args = SIZES, sample_count = 20, sample_size = 1)]
 fn refresh_and_decide_behind_a_reservation(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, mut pool, grants) = saturated(size);
+    let (mut cluster, mut pool, allocations) = saturated(size);
     cluster.apply([Command::SetQueue { queue: QueueSettings::new("large") }]);
     let large = JobSpec { queue: "large".to_owned(), ..job(989, 81_920, &[CardKind::Gpu]) };
-    cluster.apply([Command::SubmitJob { spec: Arc::new(large), traceparent: String::new(), secret: None }]);
-    cluster.end(&grants[..1]);
+    cluster.apply([submission(large)]);
+    cluster.end(&allocations[..1]);
     refresh(&mut cluster, &mut pool);
     let limits = Limits { reserve_after: Duration::ZERO, ..limits(usize::MAX) };
     // Reads all schedules and finds the first room to keep.
     pool.decide(&cluster.state, cluster.state.time(), &limits);
-    let ended: Vec<AllocationId> = grants.iter().copied().skip(1).step_by(grants.len() / 256).collect();
+    let ended: Vec<AllocationId> = allocations.iter().copied().skip(1).step_by(allocations.len() / 256).collect();
     cluster.end(&ended);
     let touched = cluster.state.take_touched();
     bencher.counter(ItemsCount::new(ended.len())).with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
@@ -227,7 +228,7 @@ fn prices_made_anew(bencher: Bencher, size: (u32, u32)) {
 fn gang_of_512(bencher: Bencher, size: (u32, u32)) {
     let mut cluster = Cluster::new(size.0, size.1);
     let spec = JobSpec { gang: 512, ..job(200, 20_000, &[CardKind::Gpu]) };
-    cluster.apply([Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }]);
+    cluster.apply([submission(spec)]);
     let pool = Pool::new(&cluster.state);
     bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
         let decision = pool.decide(&cluster.state, cluster.state.time(), &Limits::default());
@@ -249,8 +250,7 @@ fn wishes(bencher: Bencher, wish: &str) {
     let nodes = (0..100).map(|number| NodeId(number * 97));
     let cached = |node| Command::UpdateCached { node, cached: [format!("data-{}", node.0 / 97 % 10)].into() };
     cluster.apply(nodes.map(cached));
-    let submit =
-        |number| Command::SubmitJob { spec: Arc::new(wishing(wish, number)), traceparent: String::new(), secret: None };
+    let submit = |number| submission(wishing(wish, number));
     cluster.apply((0..100).map(submit));
     refresh(&mut cluster, &mut pool);
     // Makes the prices, so that none of the hundred does.
@@ -296,7 +296,7 @@ fn preemption_by_a_gang_on_a_full_pool(bencher: Bencher, (size, gang): ((u32, u3
 fn preemption(bencher: Bencher, size: (u32, u32), gang: u32) {
     let (mut cluster, mut pool, _) = saturated(size);
     let spec = JobSpec { priority: 90, gang, ..job(900, 60_000, &[CardKind::Gpu]) };
-    cluster.apply([Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }]);
+    cluster.apply([submission(spec)]);
     refresh(&mut cluster, &mut pool);
     bencher.with_inputs(|| pool.clone()).bench_local_values(|mut pool| {
         let decision = pool.decide(&cluster.state, cluster.state.time(), &Limits::default());
@@ -310,7 +310,7 @@ fn preemption(bencher: Bencher, size: (u32, u32), gang: u32) {
 fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool, _) = saturated(size);
     let spec = Arc::new(job(900, 60_000, &[CardKind::Gpu]));
-    let outcome = cluster.apply([Command::SubmitJob { spec, traceparent: String::new(), secret: None }]).remove(0);
+    let outcome = cluster.apply([submission(spec)]).remove(0);
     let Outcome::Submitted(id) = outcome else { panic!("the job was not accepted: {outcome:?}") };
     refresh(&mut cluster, &mut pool);
     let job = cluster.state.job(id).expect("the job was just submitted").clone();
@@ -323,12 +323,12 @@ fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
 /// jobs has ended.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn make_room_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
-    let (mut cluster, mut pool, grants) = saturated(size);
-    cluster.start(&grants);
-    let ended: Vec<AllocationId> = grants.iter().copied().step_by(1000).collect();
+    let (mut cluster, mut pool, allocations) = saturated(size);
+    cluster.start(&allocations);
+    let ended: Vec<AllocationId> = allocations.iter().copied().step_by(1000).collect();
     cluster.end(&ended);
     let spec = Arc::new(job(900, 60_000, &[CardKind::Gpu]));
-    let outcome = cluster.apply([Command::SubmitJob { spec, traceparent: String::new(), secret: None }]).remove(0);
+    let outcome = cluster.apply([submission(spec)]).remove(0);
     let Outcome::Submitted(id) = outcome else { panic!("the job was not accepted: {outcome:?}") };
     refresh(&mut cluster, &mut pool);
     let now = cluster.state.time();

@@ -159,12 +159,12 @@ impl Demand {
         self.changed(|demand| (demand.gang, demand.gang_min) = (gang, None))
     }
 
-    /// The least that a grant can count for in a queue.
+    /// The least that an allocation can count for in a queue.
     pub(crate) fn least(&self, block_size: MilliTflops) -> QueueAmount {
         self.least_of(self.offers.iter().map(|offer| offer.need).min().unwrap_or(0), block_size)
     }
 
-    /// The least that a grant of virtual cards of so many blocks each can count for.
+    /// The least that an allocation of virtual cards of so many blocks each can count for.
     pub(crate) fn least_of(&self, need: u32, block_size: MilliTflops) -> QueueAmount {
         let memory = Mebibytes(self.memory).saturating_mul(self.gang_min());
         queues::amount(u64::from(need).saturating_mul(u64::from(self.gang_min())), memory, block_size)

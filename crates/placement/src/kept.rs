@@ -146,12 +146,12 @@ impl Keeping<'_> {
         kept.stuck_since(self.at.state).is_none_or(|since| self.at.now.since(since) <= self.limits.stuck_after)
     }
 
-    /// Whether a job has waited longer than that for its grant. Most have not, which their place in line tells.
+    /// Whether a job has waited longer than that for its allocation. Most have not, which their place in line tells.
     fn has_waited(&self, holder: WaitingKey, long: Duration) -> bool {
         self.at.now.since(holder.began()) > long && self.waited(holder).is_some_and(|waited| waited > long)
     }
 
-    /// How long a job has waited for its grant.
+    /// How long a job has waited for its allocation.
     fn waited(&self, holder: WaitingKey) -> Option<Duration> {
         Some(self.at.now.since(waits_since(self.at.state, holder)?))
     }
@@ -406,7 +406,7 @@ impl Pool {
     }
 }
 
-/// Since when a job waits for its grant.
+/// Since when a job waits for its allocation.
 fn waits_since(state: &State, holder: WaitingKey) -> Option<LogTime> {
     let job = state.job(holder.job)?;
     let closed_until = Some(state.job_closed_until(job)).filter(|until| *until != UNKNOWN);

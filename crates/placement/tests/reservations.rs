@@ -222,9 +222,9 @@ fn the_first_job_starts_when_it_was_told_whatever_fills_the_gaps() {
     assert!(done > 4, "gaps are filled: {done}");
 }
 
-/// Blocks that a grant waits for look as if they came back when those stop who were told to; they do not.
+/// Blocks that an allocation waits for look as if they came back when those stop who were told to; they do not.
 #[test]
-fn blocks_that_are_promised_to_another_grant_are_not_kept() {
+fn blocks_that_are_promised_to_another_allocation_are_not_kept() {
     let mut world = World::default();
     world.node("a", cards(&[(Gpu, 11, 100)]));
     world.node("b", cards(&[(Gpu, 11, 100)]));

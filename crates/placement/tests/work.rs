@@ -165,7 +165,7 @@ fn a_job_that_nothing_can_be_recalled_for_is_not_tried_whenever_any_queue_change
     kept.world.queue_of("neighbour", "", (5, 100), None, 1);
     let decided = kept.round();
     assert_eq!(decided.tried, 1);
-    assert_eq!(kept.world.job_state(waiting), JobState::Starting, "it has its grant and waits for what gives way");
+    assert_eq!(kept.world.job_state(waiting), JobState::Starting, "it has its allocation and waits for what gives way");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_card_is_not_renumbered_when_a_hole_is_large_enough() {
 }
 
 #[test]
-fn a_gang_on_one_card_that_is_renumbered_between_its_members_keeps_its_blocks_apart() {
+fn a_gang_on_one_card_that_is_renumbered_between_its_virtual_cards_keeps_its_blocks_apart() {
     let mut world = World::default();
     world.node("only", cards(&[(Gpu, 12, 100)]));
     let apps: Vec<JobId> = [3, 3, 3, 3].into_iter().map(|tflops| world.submit(job(tflops, 10))).collect();

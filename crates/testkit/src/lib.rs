@@ -1,4 +1,5 @@
-//! Jobs, nodes, cards and checkpoints for tests: ordinary ones, of which a test changes what it is about.
+//! Jobs, nodes, cards and checkpoints for tests: ordinary ones, of which a test changes what it is about; and how they
+//! come into a ledger.
 //!
 //! ```
 //! use tessera_ledger::JobSpec;
@@ -14,10 +15,12 @@
 mod bucket;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tessera_ledger::{
-    AgentStart, CardDescription, CardHealth, CardKind, CheckpointMode, Containment, Isolation, JobSpec, Mebibytes,
-    MilliTflops, NodeDescription, Precision, SavedPart, VirtualCardRequest,
+    AgentStart, CardDescription, CardHealth, CardKind, CheckpointMode, Command, Containment, EntryPosition, Isolation,
+    JobSpec, LogTime, Mebibytes, MilliTflops, NodeDescription, Outcome, Precision, Request, Revision, SavedPart, State,
+    StopCause, VirtualCardRequest, WorkerExit,
 };
 
 pub use bucket::BucketServer;
@@ -84,8 +87,32 @@ pub fn saved(sequence: u64, bytes: u64) -> SavedPart {
     }
 }
 
+/// How a worker ended that says nothing of it: by itself or by somebody else, with a code if it had one.
+#[must_use]
+pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
+    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new(), not_saved: String::new() }
+}
+
 /// The cards of one node, numbered in their order.
 #[must_use]
 pub fn numbered(cards: impl IntoIterator<Item = CardDescription>) -> Vec<CardDescription> {
     (0..).zip(cards).map(|(index, card)| CardDescription { index, ..card }).collect()
+}
+
+/// A command as somebody asks for it who needs no answer to come twice.
+#[must_use]
+pub fn request(command: Command) -> Request {
+    Request { key: None, actor: "test".to_owned(), command }
+}
+
+/// The command that submits a job.
+#[must_use]
+pub fn submission(spec: impl Into<Arc<JobSpec>>) -> Command {
+    Command::SubmitJob { spec: spec.into(), traceparent: String::new(), secret: None }
+}
+
+/// Applies a command in an entry of its own, the next one, at that time.
+pub fn apply(state: &mut State, time: LogTime, command: Command) -> Outcome {
+    let at = EntryPosition { revision: Revision(state.revision().0 + 1), time };
+    state.apply(at, &[request(command)]).remove(0)
 }

@@ -289,13 +289,13 @@ def test_only_servers_of_the_card_are_let_in_and_each_once(short):
             come(epoch=6)
         with pytest.raises(ConnectionError, match="no program"):
             come(follower=False)
-        member = {"rank": 1, "of": 2, "device": "cpu", "memory_bytes": 1 << 20, "rate": 1e9, "identity": ""}
+        server = {"rank": 1, "of": 2, "device": "cpu", "memory_bytes": 1 << 20, "rate": 1e9, "identity": ""}
         for wrong, why in (
             ({"rank": 0}, "no slice 0"), ({"rank": 2}, "no slice 2"), ({"of": 3}, "2 slices, and not 3"), ({"rate": -1.0}, "above 0"),
             ({"rate": "nan"}, "above 0"), ({"memory_bytes": 0}, "above 0"), ({"rank": None}, "did not say"),
         ):  # fmt: skip
             stranger = come()
-            stranger.send(json.dumps(member | wrong).encode())
+            stranger.send(json.dumps(server | wrong).encode())
             assert why in json.loads(stranger.receive())["refused"]
         for noise in (b"\xff\x00", b"[]", b"{}"):
             stranger = come()

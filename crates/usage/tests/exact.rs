@@ -2,13 +2,12 @@
 //! they are made from is read.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::{
-    AllocationId, AllocationPhase, CardKind, Command, EntryPosition, JobId, Level, LogTime, Observation, Request,
-    Revision, State, StopCause, Touched, WorkerExit, WorkerReport, WorkerState,
+    AllocationId, AllocationPhase, CardKind, Command, JobId, Level, LogTime, Observation, State, StopCause, Touched,
+    WorkerReport, WorkerState,
 };
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
@@ -101,9 +100,7 @@ impl World {
                 *self.naive.entry((job, at / 1000)).or_default() += u128::from(blocks);
             }
         }
-        let at = EntryPosition { revision: Revision(self.state.revision().0 + 1), time: LogTime(to) };
-        let request = Request { key: None, actor: "test".to_owned(), command };
-        self.state.apply(at, &[request]);
+        tessera_testkit::apply(&mut self.state, LogTime(to), command);
         let touched = self.state.take_touched().into_iter().filter_map(|touched| match touched {
             Touched::Allocation(id) => Some(id),
             _ => None,
@@ -134,10 +131,7 @@ impl World {
         match step {
             Step::Submit { tflops, gang, priority } => {
                 let spec = tessera_ledger::JobSpec { gang: *gang, priority: *priority, ..job(*tflops, 16) };
-                self.apply(
-                    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None },
-                    after_ms,
-                );
+                self.apply(tessera_testkit::submission(spec), after_ms);
             }
             Step::Decide => {
                 let plan = Pool::new(&self.state).decide(&self.state, self.state.time(), &Limits::default()).plan;
@@ -147,14 +141,7 @@ impl World {
                 self.report(after_ms, |_, state| (state == WorkerState::Held).then_some(Observation::Running));
             }
             Step::Stop { which, well } => {
-                let exit = WorkerExit {
-                    cause: StopCause::Exited,
-                    code: Some(i32::from(!well)),
-                    signal: None,
-                    checkpointed: false,
-                    message: String::new(),
-                    not_saved: String::new(),
-                };
+                let exit = tessera_testkit::exit(StopCause::Exited, Some(i32::from(!well)));
                 self.report(after_ms, |number, state| {
                     let live = matches!(state, WorkerState::Running | WorkerState::Draining);
                     (live && number == *which).then(|| Observation::Stopped(exit.clone()))
@@ -288,14 +275,7 @@ fn lost_is_what_no_checkpoint_holds() {
     for job in [1, 2] {
         world.apply(Command::SuspendJob { job: JobId(job) }, 1_000);
     }
-    let exit = WorkerExit {
-        cause: StopCause::Ordered,
-        code: Some(1),
-        signal: None,
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let exit = tessera_testkit::exit(StopCause::Ordered, Some(1));
     world.report(0, |_, _| Some(Observation::Stopped(exit.clone())));
     let mut database = Database::open(&path, "pool").expect("it opens");
     database.keep(&world.entries, (world.state.revision(), world.state.time())).expect("it is kept");

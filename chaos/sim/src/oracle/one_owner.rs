@@ -32,7 +32,7 @@ pub struct OneOwner {
 
 /// Blocks of one card, and who is on them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Occupied {
     card: CardId,
     start: u32,
     end: u32,
@@ -49,20 +49,20 @@ fn shares(worker: &Worker) -> Vec<Share> {
     worker.slices.iter().map(share).collect()
 }
 
-fn places(worker: &Worker, who: &str) -> Vec<Place> {
-    let place = |share: Share| Place {
+fn occupied(worker: &Worker, who: &str) -> Vec<Occupied> {
+    let blocks = |share: Share| Occupied {
         card: share.card,
         start: share.start,
         end: share.start + share.length,
         who: who.to_owned(),
     };
-    shares(worker).into_iter().map(place).collect()
+    shares(worker).into_iter().map(blocks).collect()
 }
 
 /// The first block that two are on.
-fn shared(mut places: Vec<Place>) -> Option<String> {
-    places.sort();
-    let pair = places.windows(2).find(|pair| pair[0].card == pair[1].card && pair[1].start < pair[0].end)?;
+fn shared(mut all: Vec<Occupied>) -> Option<String> {
+    all.sort();
+    let pair = all.windows(2).find(|pair| pair[0].card == pair[1].card && pair[1].start < pair[0].end)?;
     Some(format!("block {} of {} has two owners: {} and {}", pair[1].start, pair[0].card, pair[0].who, pair[1].who))
 }
 
@@ -82,7 +82,10 @@ fn held_once(state: &State) -> Result<(), String> {
         live_workers(state).partition(|(allocation, _)| allocation.phase == AllocationPhase::Waiting);
     for side in [holding, waiting] {
         let on = |(allocation, worker): &(&Allocation, &Worker)| {
-            places(worker, &format!("worker {} of allocation {} ({:?})", worker.rank.0, allocation.id.0, worker.state))
+            occupied(
+                worker,
+                &format!("worker {} of allocation {} ({:?})", worker.rank.0, allocation.id.0, worker.state),
+            )
         };
         if let Some(twice) = shared(side.iter().flat_map(on).collect()) {
             return Err(twice);
@@ -103,7 +106,7 @@ impl OneOwner {
     }
 
     /// One program: it is granted, told what it was granted, and the ledger has nobody else on its blocks.
-    fn judge(&self, live: &Computation, state: &State) -> Result<Vec<Place>, String> {
+    fn judge(&self, live: &Computation, state: &State) -> Result<Vec<Occupied>, String> {
         let Computation { worker: id, job, machine, began, .. } = live;
         let who = format!("worker {id} of job {job} on {machine}");
         let allocation = state.allocation(id.allocation).filter(|allocation| allocation.epoch == id.epoch);
@@ -132,7 +135,7 @@ impl OneOwner {
                 ));
             }
         }
-        Ok(places(worker, &who))
+        Ok(occupied(worker, &who))
     }
 }
 
@@ -207,15 +210,15 @@ impl Oracle for OneOwner {
 mod tests {
     use super::*;
 
-    fn place(card: u32, start: u32, end: u32, who: &str) -> Place {
-        Place { card: CardId { node: NodeId(0), index: card }, start, end, who: who.to_owned() }
+    fn blocks(card: u32, start: u32, end: u32, who: &str) -> Occupied {
+        Occupied { card: CardId { node: NodeId(0), index: card }, start, end, who: who.to_owned() }
     }
 
     #[test]
     fn each_block_of_each_card_is_judged() {
-        let apart = [place(0, 4, 8, "one"), place(0, 0, 4, "two"), place(1, 4, 8, "three")];
+        let apart = [blocks(0, 4, 8, "one"), blocks(0, 0, 4, "two"), blocks(1, 4, 8, "three")];
         assert_eq!(shared(apart.to_vec()), None);
-        let wide = [place(0, 0, 9, "one"), place(0, 9, 12, "two"), place(0, 3, 4, "three")];
+        let wide = [blocks(0, 0, 9, "one"), blocks(0, 9, 12, "two"), blocks(0, 3, 4, "three")];
         let twice = shared(wide.to_vec()).expect("block 3 is in two runs");
         assert!(twice.starts_with("block 3 of ") && twice.ends_with("one and three"), "{twice}");
     }

@@ -136,12 +136,9 @@ mod tests {
     use std::time::Duration;
 
     use tessera_ledger::{EntryPosition, JobId, Level, LogTime, PoolConfig, Rejection, State};
+    use tessera_testkit::request;
 
     use super::*;
-
-    fn request(command: Command) -> Request {
-        Request { key: None, actor: "test".to_owned(), command }
-    }
 
     fn limit_of(job_limit: u64) -> Request {
         request(Command::SetConfig { config: PoolConfig { job_limit, ..PoolConfig::default() }, expected: None })

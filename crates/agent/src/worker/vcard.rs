@@ -63,7 +63,9 @@ pub struct VirtualCardFile<'a> {
     epoch: u64,
     rank: u32,
     world_size: u32,
-    member: u32,
+    /// Which virtual card of the gang it is.
+    #[serde(rename = "member")]
+    virtual_card: u32,
     node: &'a str,
     slices: Vec<SliceEntry<'a>>,
 }
@@ -102,7 +104,7 @@ impl<'a> VirtualCardFile<'a> {
             epoch: worker.epoch,
             rank: worker.rank,
             world_size: order.world_size,
-            member: order.member,
+            virtual_card: order.member,
             node,
             slices: order.slices.iter().filter_map(|placed| entry(placed, node)).collect(),
         }

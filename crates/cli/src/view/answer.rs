@@ -210,7 +210,8 @@ impl Detail for PlanView {
                 &["RANK", "CARD", "NODE", "SLICES"],
                 self.workers.iter().map(|worker| {
                     let slices: Vec<String> = worker.slices.iter().map(super::job::SliceView::short).collect();
-                    vec![worker.rank.to_string(), worker.member.to_string(), worker.node.clone(), slices.join(" + ")]
+                    let (rank, virtual_card) = (worker.rank.to_string(), worker.virtual_card.to_string());
+                    vec![rank, virtual_card, worker.node.clone(), slices.join(" + ")]
                 }),
             );
         }

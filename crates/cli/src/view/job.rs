@@ -133,7 +133,8 @@ pub struct WorkerView {
     /// From 0.
     pub rank: u32,
     /// Which virtual card of the gang.
-    pub member: u32,
+    #[serde(rename = "member")]
+    pub virtual_card: u32,
     /// Its node.
     pub node: String,
     /// Where it stands.
@@ -256,7 +257,7 @@ impl From<v1::Worker> for WorkerView {
     fn from(worker: v1::Worker) -> Self {
         Self {
             rank: worker.rank,
-            member: worker.member,
+            virtual_card: worker.member,
             node: worker.node_name,
             state: words::worker_state(worker.state),
             runs_program: !worker.only_serves,

@@ -123,7 +123,7 @@ fn holds(allocation: &AllocationView, out: &mut Page) {
         allocation.workers.iter().map(|worker| {
             vec![
                 worker.rank.to_string(),
-                worker.member.to_string(),
+                worker.virtual_card.to_string(),
                 worker.node.clone(),
                 worker.state.clone(),
                 held(worker, some_only_serve),

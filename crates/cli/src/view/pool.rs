@@ -6,6 +6,7 @@ use serde::Serialize;
 use tessera_api::v1;
 
 use super::job::tflops;
+use super::shown::Shown;
 use super::time::Clock;
 use super::words;
 use crate::print::{Detail, Page};
@@ -171,31 +172,21 @@ pub struct MemberVerdictView {
     /// Its blocks, counted anew.
     pub blocks: BlocksView,
     /// Laws that do not hold.
-    pub violations: Vec<ViolationView>,
+    pub violations: Vec<Shown<v1::LawViolation>>,
     /// Why it could not be asked.
     pub error: Option<String>,
-}
-
-/// A law that does not hold.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ViolationView {
-    /// The law.
-    pub law: String,
-    /// What is wrong, where.
-    pub sentence: String,
 }
 
 impl MemberVerdictView {
     /// What the member at `member` answered.
     #[must_use]
     pub fn answered(member: String, response: v1::VerifyPoolResponse) -> Self {
-        let violations = response.violations.into_iter();
         Self {
             member,
             revision: response.read.unwrap_or_default().revision,
             digest: response.digest,
             blocks: response.blocks.unwrap_or_default().into(),
-            violations: violations.map(|of| ViolationView { law: of.law, sentence: of.sentence }).collect(),
+            violations: response.violations.into_iter().map(Into::into).collect(),
             error: None,
         }
     }

@@ -1,10 +1,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tessera_ledger::{
-    EntryPosition, KEEP_LABEL, Level, Observation, Outcome, Percent, QueueSettings, Reason, Request, Revision,
-    StopCause,
-};
+use tessera_ledger::{KEEP_LABEL, Level, Observation, Outcome, Percent, QueueSettings, Reason, StopCause};
 
 use super::*;
 use crate::fixture::{self, Ledger};
@@ -72,10 +69,8 @@ impl World {
         let read = |_: &Job| used.map(|utilization_ratio| Reading { at: look.now - age, utilization_ratio });
         let due = self.judge.due(&self.ledger.state, look, read);
         for command in due {
-            let at = EntryPosition { revision: Revision(self.ledger.state.revision().0 + 1), time: look.log_now };
-            let request = Request { key: None, actor: "test".to_owned(), command };
-            let answers = self.ledger.state.apply(at, &[request]);
-            assert_eq!(answers, [Outcome::Done], "the ledger agrees");
+            let answer = tessera_testkit::apply(&mut self.ledger.state, look.log_now, command);
+            assert_eq!(answer, Outcome::Done, "the ledger agrees");
         }
         if self.job().state == JobState::Suspending {
             let allocation = self.ledger.allocation(self.job().allocation.expect("it holds its blocks yet"));
@@ -135,8 +130,7 @@ fn a_log_time_that_goes_slowly_puts_the_steps_off_and_takes_none_away() {
         let look = Look { now: began + passed, log_now: log_began.after(log_passed) };
         let read = |_: &Job| Some(Reading { at: look.now, utilization_ratio: 0.0 });
         for command in world.judge.due(&world.ledger.state, look, read) {
-            let at = EntryPosition { revision: Revision(world.ledger.state.revision().0 + 1), time: look.log_now };
-            world.ledger.state.apply(at, &[Request { key: None, actor: "test".to_owned(), command }]);
+            tessera_testkit::apply(&mut world.ledger.state, look.log_now, command);
         }
     }
     assert_eq!(world.step(), Some(IdleStep::Suspended));

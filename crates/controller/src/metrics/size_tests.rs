@@ -20,13 +20,9 @@ fn fleet(nodes: u32, queues: usize) -> State {
     let queueing = (0..queues).map(|number| Command::SetQueue { queue: QueueSettings::new(named(number)) });
     let submitting = (0..queues).map(|number| {
         let spec = tessera_ledger::JobSpec { queue: named(number), ..job(4) };
-        Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
+        tessera_testkit::submission(spec)
     });
-    let requests: Vec<Request> = registering
-        .chain(queueing)
-        .chain(submitting)
-        .map(|command| Request { key: None, actor: "test".to_owned(), command })
-        .collect();
+    let requests: Vec<Request> = registering.chain(queueing).chain(submitting).map(tessera_testkit::request).collect();
     let mut state = State::new();
     state.apply(EntryPosition { revision: Revision(1), time: LogTime(1_000_000) }, &requests);
     state

@@ -1,7 +1,6 @@
 //! What can happen in a world, and what comes of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use stateright::Model;
@@ -289,7 +288,7 @@ impl Protocol {
         spec.gang = submission.gang;
         spec.retry.backoff = Duration::ZERO;
         world.submitted += 1;
-        world.commit(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None });
+        world.commit(tessera_testkit::submission(spec));
     }
 
     fn elect(&self, world: &mut World) {

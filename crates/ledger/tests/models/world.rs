@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use stateright::Property;
-use tessera_ledger::{
-    AllocationId, Command, EntryPosition, Epoch, JobId, LogTime, MoveId, NodeId, Outcome, Owner, Plan, Rank, Request,
-    Revision, State,
-};
+use tessera_ledger::{AllocationId, Command, Epoch, JobId, LogTime, MoveId, NodeId, Outcome, Owner, Plan, Rank, State};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::agent::{Agent, Name};
@@ -108,9 +105,7 @@ impl World {
 
     /// Brings a command into the log.
     pub fn commit(&mut self, command: Command) -> Outcome {
-        let position = EntryPosition { revision: Revision(self.ledger.revision().0 + 1), time: LogTime(1_000) };
-        let request = Request { key: None, actor: String::new(), command };
-        self.ledger.apply(position, &[request]).remove(0)
+        tessera_testkit::apply(&mut self.ledger, LogTime(1_000), command)
     }
 
     /// The owner that a name stands for; of an allocation that is gone, some owner that the ledger does not know.

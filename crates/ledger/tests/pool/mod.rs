@@ -7,7 +7,7 @@ use std::time::Duration;
 use tessera_ledger::{
     Allocation, BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId,
     JobSpec, Level, LogTime, Mebibytes, MilliTflops, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Rank,
-    Rejection, Request, RetryPolicy, Revision, SavedPart, Slice, State, StopCause, WorkerExit, WorkerReport, laws,
+    Rejection, Request, RetryPolicy, Revision, SavedPart, Slice, State, StopCause, WorkerReport, laws,
 };
 pub use tessera_testkit::node;
 
@@ -40,7 +40,7 @@ pub fn slice(node: u32, card: u32, start: u32, blocks: u32) -> Slice {
 }
 
 pub fn spec() -> JobSpec {
-    let retry = RetryPolicy { max_retries: 1, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(60) };
+    let retry = RetryPolicy { max_retries: 1, max_backoff: Duration::from_secs(60), ..RetryPolicy::default() };
     JobSpec { name: "job".to_owned(), retry, ..tessera_testkit::job(1, 512) }
 }
 
@@ -49,14 +49,7 @@ pub fn exited(code: i32) -> Observation {
 }
 
 pub fn stopped(cause: StopCause, code: Option<i32>) -> Observation {
-    Observation::Stopped(WorkerExit {
-        cause,
-        code,
-        signal: None,
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    })
+    Observation::Stopped(tessera_testkit::exit(cause, code))
 }
 
 /// A worker's part of a checkpoint is saved.
@@ -130,7 +123,7 @@ impl Pool {
     pub fn submit(&mut self, change: impl FnOnce(&mut JobSpec)) -> JobId {
         let mut spec = spec();
         change(&mut spec);
-        match self.run(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }) {
+        match self.run(tessera_testkit::submission(spec)) {
             Outcome::Submitted(job) => job,
             other => panic!("{other:?}"),
         }

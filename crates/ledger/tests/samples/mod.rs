@@ -14,6 +14,7 @@ use tessera_ledger::{
     QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span, StopCause,
     UNKNOWN, VirtualCardRequest, WindowOf, WorkerExit, WorkerReport,
 };
+use tessera_testkit::submission;
 
 /// One of every kind.
 pub fn commands() -> Vec<Command> {
@@ -57,20 +58,20 @@ pub fn additions() -> Vec<(&'static str, Command)> {
     let queue = QueueSettings { packing: Some(Packing::Stack), ..queue() };
     vec![
         ("register_node.host", Command::RegisterNode { node, cards: vec![] }),
-        ("submit_job.host", submit(full_spec())),
-        ("submit_job.slice_memory", submit(thick_spec())),
-        ("submit_job.every", submit(saving_spec())),
-        ("submit_job.access", submit(device_spec())),
-        ("submit_job.remote", submit(remote_spec())),
-        ("submit_job.elastic", submit(elastic_spec())),
+        ("submit_job.host", submission(full_spec())),
+        ("submit_job.slice_memory", submission(thick_spec())),
+        ("submit_job.every", submission(saving_spec())),
+        ("submit_job.access", submission(device_spec())),
+        ("submit_job.remote", submission(remote_spec())),
+        ("submit_job.elastic", submission(elastic_spec())),
         ("submit_job.secret", secret_submission()),
         ("report_workers.checkpoints", Command::ReportWorkers { node: NodeId(3), reports: checkpoint_reports() }),
-        ("submit_job.windows", submit(nightly_spec())),
+        ("submit_job.windows", submission(nightly_spec())),
         ("close_until.job", close(WindowOf::Job(JobId(41)), UNKNOWN)),
         ("set_queue.packing", Command::SetQueue { queue }),
         ("set_queue.windows", Command::SetQueue { queue: QueueSettings { windows: nights(), ..self::queue() } }),
-        ("submit_job.keep", submit(keeping_spec())),
-        ("submit_job.fallback", submit(falling_back_spec())),
+        ("submit_job.keep", submission(keeping_spec())),
+        ("submit_job.fallback", submission(falling_back_spec())),
         (
             "set_queue.checkpoints",
             Command::SetQueue { queue: QueueSettings { checkpoints: Some(Mebibytes(4096)), ..self::queue() } },
@@ -81,10 +82,6 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         ("set_config.hold", Command::SetConfig { config: held_config(), expected: None }),
         ("set_config.expected", Command::SetConfig { config: full_config(), expected: Some(Box::new(config())) }),
     ]
-}
-
-fn submit(spec: JobSpec) -> Command {
-    Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }
 }
 
 /// A job whose device lies on several nodes.

@@ -43,7 +43,7 @@ metrics! { Member;
         "Jobs that compute next to nothing with what they hold, or were suspended for that, by what followed from it";
     JOBS_SUBMITTED: CounterKind "tessera_jobs_submitted_total" ["queue"] "Jobs submitted";
     JOBS_FINISHED: CounterKind "tessera_jobs_finished_total" ["queue", "outcome"] "Jobs that came to an end";
-    JOB_WAIT: HistogramKind "tessera_job_wait_seconds" ["queue"] in WAITS "From submission to the first grant";
+    JOB_WAIT: HistogramKind "tessera_job_wait_seconds" ["queue"] in WAITS "From submission to the first allocation";
     PREEMPTIONS: CounterKind "tessera_preemptions_total" ["cause"] "Jobs suspended to make room";
     MIGRATIONS: CounterKind "tessera_migrations_total" ["outcome"] "Moves of jobs between cards that ended";
     MIGRATION_DURATION: HistogramKind "tessera_migration_duration_seconds" [] in MOVES

@@ -2,8 +2,6 @@
 
 pub mod openb;
 
-use std::sync::Arc;
-
 use tessera_ledger::*;
 
 /// A small generator of numbers (SplitMix64): benchmarks must be the same at every run and need no more.
@@ -88,8 +86,7 @@ impl Cluster {
     pub fn apply(&mut self, commands: impl IntoIterator<Item = Command>) -> Vec<Outcome> {
         self.entry += 1;
         let at = EntryPosition { revision: Revision(self.entry), time: LogTime(self.entry) };
-        let request = |command| Request { key: None, actor: String::new(), command };
-        let requests: Vec<Request> = commands.into_iter().map(request).collect();
+        let requests: Vec<Request> = commands.into_iter().map(tessera_testkit::request).collect();
         self.state.apply(at, &requests)
     }
 
@@ -101,20 +98,16 @@ impl Cluster {
                     numbers.choose(&[1, 2, 4, 5, 8, 10, 16, 20, 24, 30, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256]);
                 let memory = tflops * numbers.choose(&[16, 64, 128, 200]);
                 let kinds = numbers.choose(&[&[CardKind::Gpu][..], &[CardKind::Npu], &[]]);
-                Command::SubmitJob {
-                    spec: Arc::new(job(tflops, memory, kinds)),
-                    traceparent: String::new(),
-                    secret: None,
-                }
+                tessera_testkit::submission(job(tflops, memory, kinds))
             })
             .collect();
         self.apply(commands);
     }
 
-    /// Starts every worker of these grants.
-    pub fn start(&mut self, grants: &[AllocationId]) {
+    /// Starts every worker of these allocations.
+    pub fn start(&mut self, allocations: &[AllocationId]) {
         let mut commands = Vec::new();
-        for allocation in grants.iter().filter_map(|id| self.state.allocation(*id)) {
+        for allocation in allocations.iter().filter_map(|id| self.state.allocation(*id)) {
             for worker in allocation.workers.iter() {
                 let report = WorkerReport { worker: allocation.owner(worker.rank), observation: Observation::Running };
                 commands.push(Command::ReportWorkers { node: worker.node, reports: vec![report] });
@@ -123,20 +116,13 @@ impl Cluster {
         self.apply(commands);
     }
 
-    /// Starts every worker of a plan's grants and ends it at once, as far as `which` says.
-    pub fn end(&mut self, grants: &[AllocationId]) {
+    /// Starts every worker of these allocations and ends it at once, as far as `which` says.
+    pub fn end(&mut self, allocations: &[AllocationId]) {
         let mut commands = Vec::new();
-        for id in grants {
+        for id in allocations {
             let Some(allocation) = self.state.allocation(*id).cloned() else { continue };
             for worker in allocation.workers.iter() {
-                let exit = WorkerExit {
-                    cause: StopCause::Exited,
-                    code: Some(0),
-                    signal: None,
-                    checkpointed: false,
-                    message: String::new(),
-                    not_saved: String::new(),
-                };
+                let exit = tessera_testkit::exit(StopCause::Exited, Some(0));
                 for observation in [Observation::Running, Observation::Stopped(exit)] {
                     let reports = vec![WorkerReport { worker: allocation.owner(worker.rank), observation }];
                     commands.push(Command::ReportWorkers { node: worker.node, reports });

@@ -85,8 +85,7 @@ mod tests {
             (0..6).map(|index| card(index, if index == 0 { &links } else { &[] })).collect();
         let nodes = [("a", Some("r")), ("b", Some("r")), ("c", Some("other")), ("d", None), ("e", None)];
         let register = |(name, rack)| Command::RegisterNode { node: node(name, rack), cards: cards.clone() };
-        let requests: Vec<Request> =
-            nodes.map(|of_node| Request { key: None, actor: String::new(), command: register(of_node) }).into();
+        let requests: Vec<Request> = nodes.map(|of_node| tessera_testkit::request(register(of_node))).into();
         state.apply(EntryPosition { revision: Revision(1), time: LogTime(1) }, &requests);
         let mut index = Index::default();
         (0..5).map(NodeId).for_each(|id| drop(index.read_node(&state, id)));

@@ -21,7 +21,7 @@ pub(crate) use recall::{Giver, Recall, Recallable};
 const DEPTH: usize = 16;
 const WHOLE: u64 = 1_000_000_000_000;
 
-/// A queue that a grant would take above its maximum.
+/// A queue that an allocation would take above its maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverMaximum {
     /// The queue, or one above it.
@@ -32,7 +32,7 @@ pub struct OverMaximum {
     pub maximum: QueueAmount,
 }
 
-/// A guarantee that a grant would exceed.
+/// A guarantee that an allocation would exceed.
 #[derive(Clone, Debug)]
 pub(crate) struct Exceeded {
     pub(crate) queue: String,

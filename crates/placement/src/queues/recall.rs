@@ -19,7 +19,7 @@ pub(crate) struct Giver<'a> {
 }
 
 impl<'a> Giver<'a> {
-    /// A job with its grant, as the ledger counts what it gives back when it is told to stop.
+    /// A job with its allocation, as the ledger counts what it gives back when it is told to stop.
     pub(crate) fn of(job: &'a Job, allocation: &Allocation, block_size: MilliTflops) -> Self {
         let amount = super::amount_of(unstopped_slices(allocation), block_size);
         Self { queue: &job.spec.queue, amount, preemptible: job.is_preemptible() }

@@ -3,8 +3,8 @@
 //! gaps without starving a big one.
 //!
 //! How soon something is free, time limits say ([`Wait`]); what jobs without one hold comes after everything else.
-//! Nothing is counted on that was promised to another grant or is lost. Where jobs are to be avoided, all cards of the
-//! nodes are kept: those that are there end, and no new ones come.
+//! Nothing is counted on that was promised to another allocation or is lost. Where jobs are to be avoided, all cards of
+//! the nodes are kept: those that are there end, and no new ones come.
 //!
 //! The choice depends on the present state alone, not on earlier choices. It comes to an end all the same, because what
 //! is chosen never gets worse:

@@ -33,13 +33,12 @@ impl Company {
         let app = |which: usize| BTreeMap::from([("app".to_owned(), APPS[which % APPS.len()].to_owned())]);
         let place = |which: Option<usize>| which.map_or(String::new(), |which| PLACES[which % PLACES.len()].to_owned());
         spec.labels = self.label.map(app).unwrap_or_default();
-        spec.affinity = Affinity {
-            avoid: self.avoid.map(app).unwrap_or_default(),
-            together: place(self.together),
-            spread: place(self.spread),
-            preferred: self.preferred.into_iter().map(preferred).collect(),
-            data: data(self.data).collect(),
-        };
+        let affinity = &mut spec.affinity;
+        affinity.avoid = self.avoid.map(app).unwrap_or_default();
+        affinity.together = place(self.together);
+        affinity.spread = place(self.spread);
+        affinity.preferred = self.preferred.into_iter().map(preferred).collect();
+        affinity.data = data(self.data).collect();
         spec.packing = self.packing;
     }
 }

@@ -232,7 +232,7 @@ fn a_maximum_is_too_small_for_the_one_that_cards_are_kept_for() {
 }
 
 /// One that has waited very long starts before one of its queue that may preempt it, and takes the last room of their
-/// queue. That one is tried again once the grant is there.
+/// queue. That one is tried again once the allocation is there.
 #[test]
 fn one_starts_out_of_turn_before_one_that_may_preempt_it() {
     let nodes = [vec![(CardKind::Gpu, 3, 100, 0, false)], vec![(CardKind::Npu, 20, 400, 0, true)]];

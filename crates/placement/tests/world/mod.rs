@@ -7,24 +7,22 @@ pub mod company;
 pub mod history;
 pub mod stream;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_explain::{Explanation, Preview};
 use tessera_ledger::*;
 use tessera_placement::{Decision, Limits, Pool};
-pub use tessera_testkit::job;
+pub use tessera_testkit::{exit, job};
 
 /// A ledger with what a test needs to drive it.
 pub struct World {
     pub state: State,
-    revision: u64,
     pub time: u64,
 }
 
 impl Default for World {
     fn default() -> Self {
-        Self { state: State::new(), revision: 0, time: 1_000_000 }
+        Self { state: State::new(), time: 1_000_000 }
     }
 }
 
@@ -57,16 +55,12 @@ impl World {
 
     /// Applies one command in its own entry.
     pub fn apply(&mut self, command: Command) -> Outcome {
-        self.revision += 1;
-        let at = EntryPosition { revision: Revision(self.revision), time: LogTime(self.time) };
-        let request = Request { key: None, actor: "test".to_owned(), command };
-        self.state.apply(at, &[request]).remove(0)
+        tessera_testkit::apply(&mut self.state, LogTime(self.time), command)
     }
 
     /// Goes on where another world stands.
     pub fn resume_from(&mut self, other: &Self) {
-        self.state = other.state.clone();
-        (self.revision, self.time) = (other.revision, other.time);
+        (self.state, self.time) = (other.state.clone(), other.time);
     }
 
     pub fn pass(&mut self, time: Duration) {
@@ -99,7 +93,7 @@ impl World {
     }
 
     pub fn try_submit(&mut self, spec: JobSpec) -> Option<JobId> {
-        match self.apply(Command::SubmitJob { spec: Arc::new(spec), traceparent: String::new(), secret: None }) {
+        match self.apply(tessera_testkit::submission(spec)) {
             Outcome::Submitted(id) => Some(id),
             _ => None,
         }
@@ -124,19 +118,8 @@ impl World {
     ) {
         let amount =
             |(tflops, memory)| QueueAmount { compute: MilliTflops::from_tflops(tflops), memory: Mebibytes(memory) };
-        let (name, parent) = (name.to_owned(), parent.to_owned());
-        let (guaranteed, maximum) = (amount(guaranteed), maximum.map(amount));
-        let queue = QueueSettings {
-            name,
-            parent,
-            guaranteed,
-            maximum,
-            weight,
-            packing: None,
-            windows: Vec::new(),
-            idle: None,
-            checkpoints: None,
-        };
+        let (parent, guaranteed, maximum) = (parent.to_owned(), amount(guaranteed), maximum.map(amount));
+        let queue = QueueSettings { parent, guaranteed, maximum, weight, ..QueueSettings::new(name) };
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
@@ -230,7 +213,7 @@ impl World {
     pub fn save(&mut self, job: JobId, sequence: u64) {
         let allocation = self.state.job(job).and_then(|job| self.state.allocation(job.allocation?)).cloned();
         for worker in allocation.iter().flat_map(|allocation| allocation.workers.iter()) {
-            let hash = [u8::try_from(self.revision % 251).unwrap_or(0); 32];
+            let hash = [u8::try_from(self.state.revision().0 % 251).unwrap_or(0); 32];
             let saved = SavedPart {
                 sequence,
                 progress: 0,
@@ -273,11 +256,6 @@ impl World {
             |slice: &Slice| (number(slice.card, slice.start.0), number(slice.card, slice.start.0 + slice.length.0 - 1));
         self.slices(job).iter().map(run).collect()
     }
-}
-
-/// How a worker ended.
-pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
-    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new(), not_saved: String::new() }
 }
 
 /// The reference pool (P8): 200 blocks on four nodes.

@@ -55,14 +55,8 @@ async fn a_running_job_is_suspended_and_resumed() {
     let seen = jobs.get_job(get(job.0)).await.expect("it exists").into_inner().job.expect("a job");
     assert_eq!(seen.state(), JobState::Suspending);
     assert_eq!(seen.allocation.expect("it holds blocks").workers[0].node_name, "n0");
-    let exit = tessera_ledger::WorkerExit {
-        cause: tessera_ledger::StopCause::Ordered,
-        code: None,
-        signal: Some(15),
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let exit = tessera_testkit::exit(tessera_ledger::StopCause::Ordered, None);
+    let exit = tessera_ledger::WorkerExit { signal: Some(15), ..exit };
     report(&cluster, place, allocation, Observation::Stopped(exit)).await;
     let seen = jobs.get_job(get(job.0)).await.expect("it exists").into_inner().job.expect("a job");
     assert_eq!((seen.state(), seen.parked), (JobState::Suspended, true));

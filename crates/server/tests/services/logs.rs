@@ -1,7 +1,7 @@
 //! The output of workers comes through any member, from any offset, over restarts of the agent.
 
 use tessera_api::v1::{self, ErrorReason};
-use tessera_ledger::{AllocationId, JobId, NodeId, Observation, StopCause, WorkerExit};
+use tessera_ledger::{AllocationId, JobId, NodeId, Observation, StopCause};
 use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
@@ -49,14 +49,7 @@ async fn output_is_read_from_any_offset_also_after_the_end() {
     let (job, place, allocation) = running(&cluster, &agent).await;
     let clients = &cluster.members[0].clients;
     assert_eq!(read(&mut open(clients, request(job, 0, false)).await, 0, 99).await.expect("it is there"), "one\ntwo\n");
-    let exit = WorkerExit {
-        cause: StopCause::Exited,
-        code: Some(0),
-        signal: None,
-        checkpointed: false,
-        message: String::new(),
-        not_saved: String::new(),
-    };
+    let exit = tessera_testkit::exit(StopCause::Exited, Some(0));
     report(&cluster, place, allocation, Observation::Stopped(exit)).await;
     assert!(cluster.members[0].pool.view().current().allocation(allocation).is_none(), "the allocation is gone");
     assert_eq!(read(&mut open(clients, request(job, 4, true)).await, 4, 99).await.expect("it is kept"), "two\n");

@@ -270,12 +270,7 @@ async fn a_watcher_that_does_not_read_is_cut_and_can_go_on() {
     // The buffers of the connection fill up first.
     within("the watch is cut", async {
         while !is_cut() {
-            let submissions = (0..200).map(|_| {
-                propose(
-                    &member.pool,
-                    Command::SubmitJob { spec: spec.clone(), traceparent: String::new(), secret: None },
-                )
-            });
+            let submissions = (0..200).map(|_| propose(&member.pool, tessera_testkit::submission(spec.clone())));
             futures::future::join_all(submissions).await;
         }
     })

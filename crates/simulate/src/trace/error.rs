@@ -35,22 +35,22 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
         /// Where in it.
-        place: Place,
+        place: LineColumn,
         /// What is wrong and what would be right.
         problem: String,
     },
 }
 
-/// A place in a file.
+/// A line of a file, and a column of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct LineColumn {
     /// Line from 1, if it is known.
     pub line: Option<u64>,
     /// Name of the column, if it is one column.
     pub column: Option<String>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LineColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(line) = self.line {
             write!(f, ":{line}")?;

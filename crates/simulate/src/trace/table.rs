@@ -7,7 +7,7 @@ use csv::{ErrorKind, Reader, StringRecord, Trim};
 use serde::de::DeserializeOwned;
 
 use super::TraceError;
-use super::error::Place;
+use super::error::LineColumn;
 
 /// An open file whose header was read.
 pub(super) struct Table {
@@ -44,7 +44,7 @@ impl Table {
 
     /// The error of a value that can be read but not be.
     pub(super) fn wrong(&self, line: u64, column: &str, problem: impl Into<String>) -> TraceError {
-        let place = Place { line: Some(line), column: Some(column.to_owned()) };
+        let place = LineColumn { line: Some(line), column: Some(column.to_owned()) };
         TraceError::Row { path: self.path.clone(), place, problem: problem.into() }
     }
 
@@ -73,15 +73,15 @@ fn located(path: &Path, header: &StringRecord, error: csv::Error) -> TraceError 
         ErrorKind::Io(source) => TraceError::Io { path, source },
         ErrorKind::Deserialize { err, .. } => {
             let column = err.field().and_then(|field| header.get(usize::try_from(field).ok()?)).map(str::to_owned);
-            TraceError::Row { path, place: Place { line, column }, problem: err.kind().to_string() }
+            TraceError::Row { path, place: LineColumn { line, column }, problem: err.kind().to_string() }
         }
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
             let problem = format!("it has {len} columns, the header {expected_len}");
-            TraceError::Row { path, place: Place { line, column: None }, problem }
+            TraceError::Row { path, place: LineColumn { line, column: None }, problem }
         }
         ErrorKind::Utf8 { err, .. } => {
-            TraceError::Row { path, place: Place { line, column: None }, problem: err.to_string() }
+            TraceError::Row { path, place: LineColumn { line, column: None }, problem: err.to_string() }
         }
-        other => TraceError::Row { path, place: Place { line, column: None }, problem: format!("{other:?}") },
+        other => TraceError::Row { path, place: LineColumn { line, column: None }, problem: format!("{other:?}") },
     }
 }

@@ -43,7 +43,7 @@ _DRAWN = 1 << 22
 
 
 @dataclasses.dataclass
-class Member:
+class Server:
     """A slice server of the card."""
 
     rank: int
@@ -66,8 +66,8 @@ def identity(device: torch.device) -> str:
     return str(getattr(torch.get_device_module(device).get_device_properties(device), "uuid", ""))
 
 
-def _backend(members: list[Member]) -> str:
-    kinds, identities = {member.kind for member in members}, [member.identity for member in members if member.identity]
+def _backend(servers: list[Server]) -> str:
+    kinds, identities = {server.kind for server in servers}, [server.identity for server in servers if server.identity]
     # Libraries of makers connect devices, and not a device with itself.
     is_direct = len(kinds) == 1 and len(identities) == len(set(identities))
     return _BACKENDS.get(kinds.pop(), "gloo") if is_direct else "gloo"
@@ -133,12 +133,12 @@ def _between_servers(exchange):
 class Exchange:
     """How tensors travel, for the executor. What goes wrong here means that another server is gone."""
 
-    def __init__(self, own: int, members: list[Member], connections: dict):
+    def __init__(self, own: int, servers: list[Server], connections: dict):
         #: To those servers that this one knows: they tell which of them have ended.
         self._connections = connections
-        self.backend = _backend(members)
-        self._own, self._count = own, len(members)
-        self._own_device = torch.device(members[own].device)
+        self.backend = _backend(servers)
+        self._own, self._count = own, len(servers)
+        self._own_device = torch.device(servers[own].device)
         self._device = torch.device("cpu") if self.backend == "gloo" else self._own_device
 
     def _out(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -219,18 +219,18 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 class Group:
     """The servers of a card, as one of them knows them."""
 
-    def __init__(self, own: Member, of: int, address: str, token: str, epoch: int, patience: float = PATIENCE):
+    def __init__(self, own: Server, of: int, address: str, token: str, epoch: int, patience: float = PATIENCE):
         self.own, self.count, self._patience = own, of, patience
         self._address, self._token, self._epoch = address, token, epoch
         self._connections: dict[int, _native.Connection] = {}
         self._pulses: dict[int, _native.Connection] = {}
         self._told = {}
-        self.members: list[Member] = []
+        self.servers: list[Server] = []
 
     def form(self, told: dict) -> None:
         """Waits until all are there. What the first one tells, the others know afterwards (`told`); its `lease` is when a silent one is gone."""
         store = self._gather_followers(told) if self.own.rank == 0 else self._come()
-        self.exchange = Exchange(self.own.rank, self.members, self._connections)
+        self.exchange = Exchange(self.own.rank, self.servers, self._connections)
         # torch.distributed has one limit for this and for all that follows.
         late = threading.Timer(PATIENCE, pulse.end, (f"the {self.count} slices did not reach each other within {PATIENCE:.0f} s",))
         late.daemon = True
@@ -253,7 +253,7 @@ class Group:
         """Has the executor, which has this part of its device's time, compute as one of the group."""
         alike = len(set(self.exchange.gather(draws(torch.device(self.own.device))))) == 1
         changes = self._told["split"] == "auto"
-        memory, rates = [member.memory_bytes for member in self.members], [member.rate for member in self.members]
+        memory, rates = [server.memory_bytes for server in self.servers], [server.rate for server in self.servers]
         executor.join(self.own.rank, memory, rates, part, alike, changes, split, self.exchange)
         for rank in range(1, self.count) if self.own.rank == 0 else ():
             executor.lead(self._connections[rank].table)
@@ -281,7 +281,7 @@ class Group:
                 continue
             if not self._admit(connection, found):
                 listener.free(0)
-        self.members = [found[rank] for rank in range(self.count)]
+        self.servers = [found[rank] for rank in range(self.count)]
         # Servers of this host reach it at an address at which those of other hosts may not.
         hosts = [connection.hosts[0] for connection in self._connections.values() if connection.hosts]
         own_host = min(hosts, key=_leads_here_only, default="127.0.0.1")
@@ -291,9 +291,9 @@ class Group:
             self._file.unlink(missing_ok=True)
         store = distributed.FileStore(str(self._file), self.count) if self._file is not None else self._listen_at(own_host)
         self._told = told
-        members = [dataclasses.asdict(member) for member in self.members]
+        servers = [dataclasses.asdict(server) for server in self.servers]
         for connection in self._connections.values():
-            connection.send(json.dumps({"members": members, "host": own_host, "port": getattr(store, "port", 0), "told": told}).encode())
+            connection.send(json.dumps({"members": servers, "host": own_host, "port": getattr(store, "port", 0), "told": told}).encode())
         return store
 
     @property
@@ -322,17 +322,17 @@ class Group:
                     raise ValueError(f"nobody expects slice {beating} of {self.count}")
                 self._pulses[beating] = connection
                 return True
-            member = Member(int(said["rank"]), str(said["device"]), int(said["memory_bytes"]), float(said["rate"]), str(said["identity"]))
+            server = Server(int(said["rank"]), str(said["device"]), int(said["memory_bytes"]), float(said["rate"]), str(said["identity"]))
             if said["of"] != self.count:
                 raise ValueError(f"the card has {self.count} slices, and not {said['of']}")
-            if not 0 < member.rank < self.count:
-                raise ValueError(f"there is no slice {member.rank} of {self.count} to be one of the others")
-            if member.rank in found:
-                raise ValueError(f"slice {member.rank} of {self.count} is there already")
-            if not (member.memory_bytes > 0 and 0 < member.rate < float("inf")):
+            if not 0 < server.rank < self.count:
+                raise ValueError(f"there is no slice {server.rank} of {self.count} to be one of the others")
+            if server.rank in found:
+                raise ValueError(f"slice {server.rank} of {self.count} is there already")
+            if not (server.memory_bytes > 0 and 0 < server.rate < float("inf")):
                 raise ValueError("a slice has memory and a rate above 0")
-            found[member.rank] = member
-            self._connections[member.rank] = connection
+            found[server.rank] = server
+            self._connections[server.rank] = connection
             return True
         except (ConnectionError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             why = str(error) if isinstance(error, ValueError) else f"it did not say what it is ({type(error).__name__})"
@@ -368,7 +368,7 @@ class Group:
         if "refused" in answer:
             raise ConnectionError(f"the first slice server at {self._address} refused: {answer['refused']}")
         self._connections[0] = connection
-        self.members = [Member(**member) for member in answer["members"]]
+        self.servers = [Server(**server) for server in answer["members"]]
         self._told = answer["told"]
         # One that is on the host of the first server is reached by the others where that is.
         hosts = connection.hosts

@@ -213,11 +213,11 @@ class Several:
     def __init__(self, options: argparse.Namespace, executor, token: str, epoch: int):
         part = options.part or options.share
         device = torch.device(options.device)
-        own = group.Member(options.rank, options.device, options.memory, group.measure(device, part), group.identity(device))
+        own = group.Server(options.rank, options.device, options.memory, group.measure(device, part), group.identity(device))
         self._executor, self._share = executor, options.share
         self._group = group.Group(own, options.of, options.group, token, epoch, options.patience)
         self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})
-        self._slices = [plan.Slice(member.memory_bytes, member.rate) for member in self._group.members]
+        self._slices = [plan.Slice(server.memory_bytes, server.rate) for server in self._group.servers]
         self._parts = plan.parts(self._slices)
         exchange = self._group.exchange
         self._link = plan.Link(exchange.speed(), exchange.delay())
@@ -225,7 +225,7 @@ class Several:
         self._choose(None)
         self._group.join(executor, self.plan.split, part)
         self.memory_bytes = self.plan.memory_bytes
-        self.device = " + ".join(member.device for member in self._group.members)
+        self.device = " + ".join(server.device for server in self._group.servers)
 
     def _choose(self, work: plan.Work | None) -> None:
         told = self._group.told

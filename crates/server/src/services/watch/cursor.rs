@@ -85,7 +85,7 @@ mod tests {
 
     fn make_queue(revision: u64, number: u32) -> Request {
         let queue = QueueSettings::new(format!("q-{revision}-{number}"));
-        Request { key: None, actor: "test".to_owned(), command: Command::SetQueue { queue } }
+        tessera_testkit::request(Command::SetQueue { queue })
     }
 
     fn name_of(_: &EntryEvents, _: u32, event: &Event) -> Option<String> {
@@ -155,9 +155,7 @@ mod tests {
         let mut state = State::new();
         let mut config = state.config().clone();
         config.event_limit = 2;
-        let shrink =
-            Request { key: None, actor: "test".to_owned(), command: Command::SetConfig { config, expected: None } };
-        state.apply(EntryPosition { revision: Revision(1), time: LogTime(1) }, &[shrink]);
+        tessera_testkit::apply(&mut state, LogTime(1), Command::SetConfig { config, expected: None });
         for revision in 2..=6 {
             let at = EntryPosition { revision: Revision(revision), time: LogTime(revision) };
             state.apply(at, &[make_queue(revision, 0)]);

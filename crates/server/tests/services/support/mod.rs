@@ -17,7 +17,7 @@ use tessera_api::v1::queue_service_client::QueueServiceClient;
 use tessera_connection::{Outbound, Terms};
 use tessera_consensus::{Leadership, Member, MemberId};
 use tessera_controller::PoolHandle;
-use tessera_ledger::{Command, Outcome, Request, Revision};
+use tessera_ledger::{Command, Outcome, Revision};
 use tessera_server::grpc::GrpcSettings;
 use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
@@ -139,7 +139,6 @@ impl Clients {
 
 /// Has a command applied by a member that leads.
 pub async fn propose(pool: &PoolHandle, command: Command) -> (Revision, Outcome) {
-    let request = Request { key: None, actor: "test".to_owned(), command };
-    let committed = pool.propose(request, soon()).await.expect("it leads and has a quorum");
+    let committed = pool.propose(tessera_testkit::request(command), soon()).await.expect("it leads and has a quorum");
     (committed.revision, committed.outcome)
 }
