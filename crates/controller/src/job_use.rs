@@ -89,7 +89,7 @@ impl JobUse {
         self.slices().map(|slice| slice.used.memory_used_bytes).fold(0, u64::saturating_add)
     }
 
-    /// What its slice servers do together; nothing when it has none.
+    /// What the slice servers of those of its workers do that have one, together.
     #[must_use]
     pub fn device(&self) -> Option<DeviceUse> {
         self.slices().filter_map(|slice| slice.used.device).reduce(|sum, one| DeviceUse {

@@ -18,15 +18,6 @@ pub enum DeviceError {
         #[source]
         source: std::io::Error,
     },
-    /// What the slices of a card have in common cannot be made.
-    #[error("{} cannot be made; is there room in the agent's data folder?", path.display())]
-    CardFile {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
     /// A file of the host does not say what it should.
     #[error("{} does not hold {expected}; this host cannot offer its processors as a card", path.display())]
     Unreadable {

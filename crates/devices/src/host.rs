@@ -1,7 +1,6 @@
 //! The host as backends see it: a root folder for its files, a name, and a folder for what was measured.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::DeviceError;
@@ -37,24 +36,6 @@ impl HostRoot {
     #[must_use]
     pub fn data_file(&self, name: &str) -> PathBuf {
         self.data.join(name)
-    }
-
-    /// The file that the slice servers of a card have in common, made when it is not there. They may be of different users,
-    /// and whoever is one of them can take more than its share: what a card's own servers hold is no wall between tenants.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn card_file(&self, index: u32) -> Result<PathBuf, DeviceError> {
-        let folder = self.data_file("cards");
-        let path = folder.join(index.to_string());
-        let make = || {
-            DirBuilder::new().recursive(true).mode(0o711).create(&folder)?;
-            let file = OpenOptions::new().create(true).append(true).open(&path)?;
-            // Not by the mode of a new file, of which the agent's mask takes something away.
-            file.set_permissions(Permissions::from_mode(0o666))
-        };
-        make().map_err(|source| DeviceError::CardFile { path: path.clone(), source })?;
-        Ok(path)
     }
 
     /// A path of the host.

@@ -69,11 +69,6 @@ pub struct TorchDevice {
     pub share: Share,
     /// The part of its time that the slice has, whoever holds it to that.
     pub part: Share,
-    /// The card that the slice is of, where the servers of its slices hold themselves to their shares: a file that they have
-    /// in common.
-    pub card: Option<PathBuf>,
-    /// Whether the server takes time of the card that its neighbours leave.
-    pub elastic: bool,
     /// Threads of a processor that compute; 0: as many as PyTorch takes by itself.
     pub threads: u32,
     /// Memory for what the program keeps there.

@@ -20,6 +20,8 @@ const BURST: Duration = Duration::from_millis(10);
 const QUANTUM: Duration = Duration::from_millis(2);
 /// How long a neighbour may keep its turn before it is passed over.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// How long one whose turn is over leaves the next to whoever waits: as long as it takes to wake up.
+const STAND_BACK: Duration = Duration::from_micros(100);
 
 /// The bucket alone: no clock, no neighbours.
 #[derive(Clone, Debug)]
@@ -41,9 +43,11 @@ impl Bucket {
         self.balance = self.balance.max(refilled);
     }
 
-    /// Time has passed in which the slice had to wait for a neighbour. All of it is saved up: it was no idler's.
+    /// Time has passed in which the slice had to wait for a neighbour. More of it is saved up, since it was no idler's:
+    /// as much as the longest wait brings.
     pub fn refill_waiting(&mut self, passed: Duration, rate: f64) {
-        self.balance += passed.as_secs_f64() * rate;
+        let most = self.burst + PATIENCE.as_secs_f64() * rate;
+        self.balance = self.balance.max((self.balance + passed.as_secs_f64() * rate).min(most));
     }
 
     /// Whether more was taken than there was.
@@ -84,6 +88,7 @@ pub struct Gate {
     refilled: Instant,
     turn: Option<(Taken, Instant)>,
     turns: u32,
+    stands_back: bool,
     worked: Duration,
     waited: Duration,
 }
@@ -99,10 +104,12 @@ impl Gate {
         Ok(Self {
             bucket: Bucket::new(BURST),
             share,
-            card: card.map(join).transpose()?,
+            // A strict slice whose device divides itself has no use for neighbours.
+            card: card.filter(|card| card.elastic || card.turns).map(join).transpose()?,
             refilled: Instant::now(),
             turn: None,
             turns: 0,
+            stands_back: false,
             worked: Duration::ZERO,
             waited: Duration::ZERO,
         })
@@ -135,10 +142,12 @@ impl Gate {
         if !card.turns {
             return;
         }
-        // Who waits wants to compute: elastic neighbours leave it its share.
-        neighbours.tell_active();
+        if std::mem::take(&mut self.stands_back) {
+            std::thread::sleep(STAND_BACK);
+        }
         let (turn, number) = neighbours.turn();
-        let taken = turn.take(number, self.turns, PATIENCE);
+        // Who waits wants to compute: elastic neighbours leave it its share.
+        let taken = turn.take(number, self.turns, PATIENCE, || neighbours.tell_active());
         self.turns = self.turns.wrapping_add(1);
         let (now, rate) = (Instant::now(), self.rate());
         self.turn = Some((taken, now));
@@ -152,10 +161,12 @@ impl Gate {
         self.worked += measured;
         self.bucket.take(measured);
         let Some((neighbours, _)) = &self.card else { return };
-        neighbours.tell_active();
+        if !measured.is_zero() {
+            neighbours.tell_active();
+        }
         let is_over = |since: &Instant| rests || self.bucket.is_overdrawn() || since.elapsed() >= QUANTUM;
         if let Some((taken, _)) = self.turn.take_if(|(_, since)| is_over(since)) {
-            neighbours.turn().0.end(taken);
+            self.stands_back = neighbours.turn().0.end(taken);
         }
     }
 
@@ -260,5 +271,10 @@ mod tests {
         bucket.refill(Duration::ZERO, 0.5);
         bucket.take(5 * BURST);
         assert!(!bucket.is_overdrawn());
+        for _ in 0..100 {
+            bucket.refill_waiting(PATIENCE, 0.5);
+        }
+        bucket.take(BURST + PATIENCE);
+        assert!(bucket.is_overdrawn(), "it is not saved up for ever");
     }
 }

@@ -28,7 +28,7 @@ pub use listener::{Admits, Listener};
 pub use owner::{Coming, Program};
 
 /// The protocol of operations that this build speaks. Raised with every change of a command, a reply or the handshake.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// Most bytes of one frame. Tensors are no part of frames, so that a frame holds at most some thousand operations.
 pub const LARGEST_FRAME: usize = 16 << 20;

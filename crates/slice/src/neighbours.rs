@@ -2,7 +2,8 @@
 //!
 //! One place for each server: its share, and when it last computed; and whose turn it is. A server has its place for as
 //! long as it holds a lock on it, which the kernel takes back from one that ends, whatever namespaces it was in. A place
-//! that has not computed for a moment counts as idle. Servers are ours and trust each other; programs never see the file.
+//! that has not computed for a moment counts as idle. Whoever can write the file can hold its servers up, and end them by
+//! making it shorter: it is for servers that trust each other.
 #![allow(unsafe_code)] // Mapped memory is reached through pointers.
 
 use std::{
@@ -17,7 +18,8 @@ use std::{
 };
 
 use nix::{
-    fcntl::{FcntlArg, fcntl},
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl, posix_fallocate},
     libc,
     sys::mman::{MapFlags, ProtFlags, mmap, munmap},
     time::{ClockId, clock_gettime},
@@ -25,7 +27,7 @@ use nix::{
 
 use crate::{Error, turn::Turn};
 
-const PLACES: u8 = 64;
+const PLACES: u8 = 250;
 /// Longer than a round trip of a program that waits for each result, short enough that what it leaves is used.
 const IDLE: Duration = Duration::from_millis(25);
 
@@ -64,10 +66,9 @@ impl Neighbours {
             .mode(0o600)
             .open(path)
             .map_err(Error::Memory)?;
-        if file.metadata().map_err(Error::Memory)?.len() < LENGTH as u64 {
-            file.set_len(LENGTH as u64).map_err(Error::Memory)?;
-        }
-        let own = (0..PLACES).find(|number| take_place(&file, *number)).ok_or_else(|| {
+        // With blocks of the disk below it: a mapping has no other way to say that the disk is full than to end the process.
+        posix_fallocate(&file, 0, LENGTH as i64).map_err(|error| Error::Memory(error.into()))?;
+        let own = take_place(&file).map_err(|error| Error::Memory(error.into()))?.ok_or_else(|| {
             Error::Memory(std::io::Error::other(format!("{} already has {PLACES} slices", path.display())))
         })?;
         let length = NonZeroUsize::MIN.saturating_add(LENGTH - 1);
@@ -102,24 +103,34 @@ impl Neighbours {
 
     /// Sum of the shares of those that computed a moment ago, the own one always among them.
     pub(crate) fn active_shares(&self) -> f64 {
-        let since = now().saturating_sub(IDLE.as_nanos() as u64);
+        let now = now();
+        // The file may be older than the boot: what lies ahead of now was of another one.
+        let recent = now.saturating_sub(IDLE.as_nanos() as u64)..=now;
         let own = std::ptr::from_ref(self.place());
-        let active = |place: &&Place| std::ptr::eq(*place, own) || place.active.load(Ordering::Acquire) > since;
+        let active =
+            |place: &&Place| std::ptr::eq(*place, own) || recent.contains(&place.active.load(Ordering::Acquire));
         let shares = self.table().places.iter().filter(active);
         shares.map(|place| f64::from_bits(place.share.load(Ordering::Relaxed)).clamp(0.0, 1.0)).sum()
     }
 }
 
-/// Whether nobody has the place of this number; it is the own one then.
-fn take_place(file: &File, number: u8) -> bool {
-    let lock = libc::flock {
-        l_type: libc::F_WRLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: i64::from(number),
-        l_len: 1,
-        l_pid: 0,
-    };
-    fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock)).is_ok()
+/// The first place that nobody has; it is the own one then.
+fn take_place(file: &File) -> Result<Option<u8>, Errno> {
+    for number in 0..PLACES {
+        let lock = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: i64::from(number),
+            l_len: 1,
+            l_pid: 0,
+        };
+        match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock)) {
+            Ok(_) => return Ok(Some(number)),
+            Err(Errno::EAGAIN | Errno::EACCES) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(None)
 }
 
 impl Drop for Neighbours {

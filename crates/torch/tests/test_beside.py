@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 
 import groups
@@ -114,10 +115,15 @@ def test_one_that_stands_still_in_its_turn_does_not_stop_its_neighbour(folder):
     card = ("--share", 0.5, "--card", f"{folder}/card")
     busy = "import torch\nx = torch.ones(512, 512, device='tessera')\nwhile True: x = x @ x * 0.0; x.sum().item(); print('on', flush=True)"
     with serving.Server(folder, *card) as frozen, serving.Server(folder, *card) as server:
-        one, other = frozen.start(busy), server.start(busy)
-        for program in (one, other):
-            assert program.stdout.readline() == "on\n"
-        os.kill(frozen.process.pid, signal.SIGSTOP)
+        one = frozen.start(busy)
+        assert one.stdout.readline() == "on\n"
+        while True:
+            os.kill(frozen.process.pid, signal.SIGSTOP)
+            # The first word of the file says whose turn it is.
+            if any(pathlib.Path(folder, "card").read_bytes()[:4]):
+                break
+            os.kill(frozen.process.pid, signal.SIGCONT)
+        other = server.start(busy)
         for _ in range(2000):
             assert other.stdout.readline() == "on\n"
         for program in (one, other):

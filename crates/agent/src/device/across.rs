@@ -141,8 +141,6 @@ mod tests {
             environment: BTreeMap::new(),
             share: part,
             part,
-            card: Some("/data/cards/0".into()),
-            elastic: true,
             threads: 0,
             memory: Mebibytes(64),
         };
@@ -152,7 +150,7 @@ mod tests {
 
     #[test]
     fn servers_of_several_nodes_meet_at_the_first_of_them() {
-        let slice = "--device cpu --memory 64MiB --share 0.500 --part 0.500 --card /data/cards/0 --elastic";
+        let slice = "--device cpu --memory 64MiB --share 0.500 --part 0.500";
         let listens = ProgramPlace::Here("/w/slice".into());
         let first = order(0, wire::Access::Device);
         let group = "--of 3 --group tcp:[::]:20001 --patience 120";

@@ -85,12 +85,6 @@ pub struct PlannedSlice {
     pub share: f64,
     /// The part that it has, whoever holds it to that.
     pub part: f64,
-    /// The card that it is of: a file that the servers of its slices have in common.
-    #[serde(default)]
-    pub card: Option<PathBuf>,
-    /// Whether the server takes what its neighbours on the card leave.
-    #[serde(default)]
-    pub elastic: bool,
     /// Threads of a processor; 0: as many as PyTorch takes.
     pub threads: u32,
     /// Memory in MiB.
@@ -240,8 +234,6 @@ impl PlannedSlice {
             environment: slice.environment.clone(),
             share: part_of(slice.share),
             part: part_of(slice.part),
-            card: slice.card.clone(),
-            elastic: slice.elastic,
             threads: slice.threads,
             memory_mib: slice.memory.0,
         }
@@ -252,10 +244,6 @@ impl PlannedSlice {
         words.extend(["--memory".to_owned(), format!("{}MiB", self.memory_mib)]);
         words.extend(["--share".to_owned(), format!("{:.3}", self.share)]);
         words.extend(["--part".to_owned(), format!("{:.3}", self.part)]);
-        if let Some(card) = &self.card {
-            words.extend(["--card".to_owned(), card.display().to_string()]);
-            words.extend(self.elastic.then(|| "--elastic".to_owned()));
-        }
         if self.threads > 0 {
             words.extend(["--threads".to_owned(), self.threads.to_string()]);
         }

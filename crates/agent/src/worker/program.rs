@@ -207,8 +207,6 @@ mod tests {
             environment: BTreeMap::new(),
             share: Share(500),
             part: Share(500),
-            card: None,
-            elastic: false,
             threads: 0,
             memory: Mebibytes(4096),
         };

@@ -26,7 +26,7 @@ pub struct UseView {
     pub measured_workers: u32,
     /// Age of the oldest reading; absent when there is none.
     pub age_seconds: Option<f64>,
-    /// What its slice servers do, together; absent when it has none.
+    /// What the slice servers of those of its workers do that have one; absent when no worker has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<Shown<v1::DeviceUse>>,
     /// Its workers by rank, where that was asked for.
@@ -64,7 +64,7 @@ pub struct SliceUseView {
     pub memory_held_mib: u64,
     /// Memory that it has in use.
     pub memory_used_mib: u64,
-    /// What its slice server does there; absent when it has none.
+    /// What its slice server does there; absent when it has none, or several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<Shown<v1::DeviceUse>>,
 }

@@ -280,11 +280,11 @@ fn worker_reading(
     Some(((owner.allocation, owner.rank), reading))
 }
 
-const fn sensible_device(told: DeviceUse) -> DeviceUse {
+fn sensible_device(told: DeviceUse) -> DeviceUse {
     DeviceUse {
         operations_per_second: sensible(told.operations_per_second),
         bytes_per_second: sensible(told.bytes_per_second),
-        gate_wait_ratio: sensible(told.gate_wait_ratio),
+        gate_wait_ratio: sensible(told.gate_wait_ratio).min(1.0),
         queued_bytes: told.queued_bytes,
     }
 }

@@ -137,8 +137,6 @@ impl Backend for CpuBackend {
             environment: BTreeMap::new(),
             share: Share::WHOLE,
             part: slice.share,
-            card: None,
-            elastic: false,
             threads: u32::try_from(threads(slice.share)).unwrap_or(u32::MAX),
             memory: slice.memory,
         };

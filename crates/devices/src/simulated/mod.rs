@@ -54,7 +54,6 @@ struct Errors {
 #[derive(Debug)]
 pub struct SimulatedBackend {
     node: DeclaredNode,
-    host: HostRoot,
     cards: Vec<CardDescription>,
     faults: PathBuf,
     told: Faults,
@@ -70,30 +69,13 @@ impl SimulatedBackend {
         let faults = host.data_file(FAULTS_FILE);
         let cards = describe(&node);
         let drawn = (Duration::ZERO, vec![0.0; cards.len()]);
-        Self { cards, node, host: host.clone(), faults, told: Faults::default(), held: BTreeMap::new(), drawn }
+        Self { cards, node, faults, told: Faults::default(), held: BTreeMap::new(), drawn }
     }
 
     /// Whether the agent divides the time of a card.
     fn is_sliced(&self, index: u32) -> bool {
         let mut entries = self.node.cards.iter().flat_map(|card| (0..card.count).map(|_| card.time_slicing));
         entries.nth(index as usize) == Some(TimeSlicing::Freeze)
-    }
-
-    /// A slice as PyTorch sees it: a thread of the host computes for the card that is not there, for as much of the time as
-    /// the slice is of it.
-    fn torch(&self, slice: &GrantedSlice, elastic: bool) -> Result<TorchDevice, DeviceError> {
-        // What the rounds of the agent hold, the server need not hold a second time.
-        let is_sliced = self.is_sliced(slice.card_index);
-        Ok(TorchDevice {
-            name: "cpu".to_owned(),
-            environment: BTreeMap::new(),
-            share: if is_sliced { Share::WHOLE } else { slice.share },
-            part: slice.share,
-            card: if is_sliced { None } else { Some(self.host.card_file(slice.card_index)?) },
-            elastic: elastic && !is_sliced,
-            threads: 1,
-            memory: slice.memory,
-        })
     }
 
     /// Share and memory granted on a card.
@@ -249,9 +231,19 @@ impl Backend for SimulatedBackend {
         if let Some(slice) = missing {
             return Err(DeviceError::NoSuchCard { index: slice.card_index, count: self.cards.len() });
         }
-        let torch = held.slices.iter().map(|slice| self.torch(slice, held.elastic)).collect::<Result<_, _>>()?;
         self.held.insert(held.owner, held.clone());
         let environment = HIDDEN.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+        // A thread of the host computes for the card that is not there, for as much of the time as the slice is of it.
+        let torch = |slice: &GrantedSlice| TorchDevice {
+            name: "cpu".to_owned(),
+            environment: BTreeMap::new(),
+            // What the rounds of the agent hold, the server need not hold a second time.
+            share: if self.is_sliced(slice.card_index) { Share::WHOLE } else { slice.share },
+            part: slice.share,
+            threads: 1,
+            memory: slice.memory,
+        };
+        let torch = held.slices.iter().map(torch).collect();
         Ok(Attach { environment, device_nodes: Vec::new(), limits: HostLimits::default(), torch })
     }
 

@@ -1,7 +1,6 @@
 //! Simulated cards behave like cards.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tessera_ledger::{AllocationId, BlockCount, CardKind, Epoch, Rank};
@@ -144,25 +143,4 @@ fn a_node_that_is_not_declared_is_told_which_are() {
     assert!(error.to_string().contains("no node `node-9`; it declares: node-3"), "{error}");
     let inventory = Inventory::load(&data.path().join("absent.toml"));
     assert!(inventory.expect_err("absent").to_string().contains("cannot be read"));
-}
-
-#[test]
-fn servers_of_a_card_know_each_other_whoever_they_are() {
-    let data = tempfile::tempdir().expect("a temporary folder");
-    let mut devices = devices(data.path());
-    let strict = held(&[(1, Share(250), Mebibytes(64))]);
-    let prepared = devices.prepare(&strict).expect("there").torch.remove(0);
-    let card = prepared.card.expect("slices of it hold themselves to their shares");
-    let mode = fs::metadata(&card).expect("made").permissions().mode();
-    assert_eq!((mode & 0o777, prepared.elastic), (0o666, false));
-    let owner = Owner { rank: Rank(1), ..OWNER };
-    let elastic = WorkerSlices {
-        owner,
-        elastic: true,
-        ..held(&[(1, Share(250), Mebibytes(64)), (2, Share(100), Mebibytes(64))])
-    };
-    let torch = devices.prepare(&elastic).expect("there").torch;
-    assert!(torch.iter().all(|slice| slice.elastic));
-    assert_eq!(torch[0].card.as_ref(), Some(&card));
-    assert_ne!(torch[1].card.as_ref(), Some(&card), "another card has a file of its own");
 }

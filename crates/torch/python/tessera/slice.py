@@ -31,8 +31,9 @@ import torch
 
 from tessera import _native, build, checkpoints, counts, group, plan, server, snapshot
 
-#: Bytes by which an allocator of a device may hold more than what is asked of it, because it holds blocks of some sizes only.
-ROUNDING = 64 << 20
+#: Bytes by which an allocator of a device may hold more than the slice: it takes memory in pieces of some sizes, libraries have a place to
+#: work in, and servers of one card what they exchange.
+ROOM = 128 << 20
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -146,9 +147,13 @@ def hold(device: str, memory: int) -> None:
     """Holds PyTorch's allocator for a device to the memory of the slice. What operators need on their way counts there too, and what is
     kept for later is given up before that is an error. Of a processor the control group does."""
     module = torch.get_device_module(device)
-    if hasattr(module, "set_per_process_memory_fraction"):
-        total = module.mem_get_info(device)[1]
-        module.set_per_process_memory_fraction(min(1.0, (memory + ROUNDING) / total), device)
+    if not hasattr(module, "set_per_process_memory_fraction"):
+        return
+    try:
+        total = module.get_device_properties(device).total_memory
+        module.set_per_process_memory_fraction(min(1.0, (memory + ROOM) / total), device)
+    except (AttributeError, RuntimeError) as error:
+        print(f"operators may need more of {device} than the slice has: {error}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -194,7 +194,8 @@ static std::vector<Tensor> results_of(const c10::FunctionSchema& schema, const t
 
 // What a processor keeps for the way back of this operator, other devices do without. A card may be of both, or move.
 static void complete(const c10::FunctionSchema& schema, const std::vector<Tensor>& inputs, std::vector<Tensor>& results) {
-  if (schema.name() == "aten::log_sigmoid_forward" && results[1].sizes() != results[0].sizes()) results[1] = at::abs(inputs[0]).neg_().exp_();
+  if (schema.name() != "aten::log_sigmoid_forward" || results.size() != 2 || results[1].sizes() == results[0].sizes()) return;
+  results[1] = at::abs(inputs[0]).neg_().exp_();
 }
 
 void Executor::keep_results(Call& call, Reader names) {

@@ -15,13 +15,8 @@ uint64_t clock_of(clockid_t id) {
   return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-// Of several devices, the one that is meant by a kind alone: what it computes names itself with its number.
-static c10::Device numbered(c10::Device device) {
-  return device.is_cpu() || device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
-}
-
 Executor::Executor(c10::Device device, uint64_t memory_bytes, const Gate* gate, bool gated, int threads)
-    : limit(memory_bytes), device_(numbered(device)), gate_(gate), gated_(gated), threads_(std::max(threads, 1)) {
+    : limit(memory_bytes), device_(device), gate_(gate), gated_(gated), threads_(std::max(threads, 1)) {
   paid_cpu_ = clock_of(CLOCK_PROCESS_CPUTIME_ID);
   paid_wall_ = clock_of(CLOCK_MONOTONIC);
 }
@@ -60,8 +55,8 @@ bool Executor::serve(const Transport* transport) {
     // An answer that does not arrive keeps nothing of its frame from being executed.
     TORCH_CHECK(!broken_, transport->error(transport->state));
     if (group_ && group_->must_end()) throw Lost(group_->lost);
-    // A device that computes no more is of no use. Its program learns why from the next answer, if there is one to give.
-    if (!broken_device_.empty() && (group_ || !failure_)) throw Lost(broken_device_);
+    // As one of several servers it cannot do its part. By itself it tells its program so, for as long as that asks.
+    if (!broken_device_.empty() && group_) throw Lost(broken_device_);
     if (snapshot_ || over_) return true;
   }
 }
@@ -128,7 +123,11 @@ void Executor::pay(bool all) {
     paid_wall_ = wall;
     return;
   }
-  if (unpaid_ == 0 || (!all && unpaid_ < 16)) return;
+  if (unpaid_ == 0) {
+    if (all && gated_) gate_->pay(gate_->state, 0, true);
+    return;
+  }
+  if (!all && unpaid_ < 16) return;
   wait_for_device();
   auto spent = clock_of(CLOCK_MONOTONIC) - paid_wall_;
   gate_->pay(gate_->state, spent, all);
@@ -188,8 +187,9 @@ void Executor::reply(const Transport* transport, const Bytes& body, Tensor bulk)
       return failure_.reset();
     }
     if (!group_->lost.empty()) failure_ = Failure{kRuntime, operations, "operation", group_->lost};
-    if (failure_) bulk = Tensor();
   }
+  if (!failure_ && !broken_device_.empty()) failure_ = Failure{kRuntime, operations, "operation", broken_device_};
+  if (failure_) bulk = Tensor();
   Bytes answer;
   put<uint8_t>(answer, failure_ ? failure_->status : kFine);
   put(answer, sequence);
@@ -325,6 +325,7 @@ void Executor::answer_snapshot(const Transport* transport, const std::string& er
 // The program is gone, or comes again and tells once more what it has told.
 void Executor::forget_connection() {
   snapshot_.reset();
+  meters.queued = 0;
   graphs_.clear();
   graph_bytes_ = reserved_ = 0;
   templates_.clear();
