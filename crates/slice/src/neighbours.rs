@@ -1,9 +1,9 @@
 //! Who else computes on the card just now: a small file that the slice servers of one card map.
 //!
-//! One place for each server: its share, and when it last computed; and whose turn it is. A server has its place for as
-//! long as it holds a lock on it, which the kernel takes back from one that ends, whatever namespaces it was in. A place
-//! that has not computed for a moment counts as idle. Whoever can write the file can hold its servers up, and end them by
-//! making it shorter: it is for servers that trust each other.
+//! One place for each server: its share, and when it last computed; and whose turn it is. A server has its place for
+//! as long as it holds a lock on it, which the kernel takes back from one that ends, whatever namespaces it was in. A
+//! place that has not computed for a moment counts as idle. Whoever can write the file can hold its servers up, and end
+//! them by making it shorter: it is for servers that trust each other.
 #![allow(unsafe_code)] // Mapped memory is reached through pointers.
 
 use std::{
@@ -66,7 +66,8 @@ impl Neighbours {
             .mode(0o600)
             .open(path)
             .map_err(Error::Memory)?;
-        // With blocks of the disk below it: a mapping has no other way to say that the disk is full than to end the process.
+        // With blocks of the disk below it: a mapping has no other way to say that the disk is full than to end the
+        // process.
         posix_fallocate(&file, 0, LENGTH as i64).map_err(|error| Error::Memory(error.into()))?;
         let own = take_place(&file).map_err(|error| Error::Memory(error.into()))?.ok_or_else(|| {
             Error::Memory(std::io::Error::other(format!("{} already has {PLACES} slices", path.display())))

@@ -260,8 +260,8 @@ struct Gate {
 
 #[pymethods]
 impl Gate {
-    /// A gate for `share` of the device. `card` is a file that the servers of one card share; it may be elastic then, and
-    /// take turns with them.
+    /// A gate for `share` of the device. `card` is a file that the servers of one card share; it may be elastic then,
+    /// and take turns with them.
     #[new]
     #[pyo3(signature = (share, card=None, elastic=false, turns=false))]
     fn new(share: f64, card: Option<PathBuf>, elastic: bool, turns: bool) -> PyResult<Self> {
