@@ -93,8 +93,8 @@ device: wheel
 	cd crates/torch
 	export TORCH_DEVICE_BACKEND_AUTOLOAD=0
 	# Most of their time is that of one processor, which loads PyTorch.
-	timeout --signal=INT --kill-after=30 1500 python -m pytest -q -p no:cacheprovider -m "not alone" -n 2 --dist worksteal
-	timeout --signal=INT --kill-after=30 450 python -m pytest -q -p no:cacheprovider -m alone
+	timeout --signal=INT --kill-after=30 1800 python -m pytest -q -p no:cacheprovider -m "not alone" -n 2 --dist worksteal
+	timeout --signal=INT --kill-after=30 750 python -m pytest -q -p no:cacheprovider -m alone
 
 ## The figures of docs/benchmarks/device.md.
 device-bench: wheel
