@@ -32,7 +32,7 @@ pub(crate) struct Taken(u32);
 
 impl Turn {
     /// Waits until it is the turn of the server with this number, and says again and again that it `waits`. One that
-    /// has kept its turn for `patience` meanwhile is passed over. `count` differs from one turn of a server to the next.
+    /// has kept its turn for `patience` meanwhile is passed over. No two turns of a server have the same `count`.
     pub(crate) fn take(&self, number: u8, count: u32, patience: Duration, waits: impl Fn()) -> Taken {
         let mine = count << NUMBER_BITS | (u32::from(number) + 1);
         let (mut seen, mut since) = (0, Instant::now());

@@ -75,24 +75,21 @@ impl Counts {
     /// What it did since it told the words before, some time ago.
     #[must_use]
     pub fn since(&self, before: &Self, passed: Option<Duration>) -> DeviceUse {
-        let rate = |now: u64, before: u64| match passed {
-            Some(passed) if !passed.is_zero() => now.saturating_sub(before) as f64 / passed.as_secs_f64(),
-            _ => 0.0,
-        };
+        let rate = |now: u64, before: u64| per_second(now.saturating_sub(before) as f64, passed);
         DeviceUse {
             operations_per_second: rate(self.operations, before.operations),
             bytes_per_second: rate(self.bytes, before.bytes),
-            gate_wait_ratio: part(self.waited.saturating_sub(before.waited), passed),
+            gate_wait_ratio: per_second(self.waited.saturating_sub(before.waited).as_secs_f64(), passed),
             queued_bytes: self.queued_bytes,
         }
     }
 }
 
-/// A time as a share of another; nothing of what was looked at once only.
+/// So many in each second of this time; none of what was looked at once only.
 #[must_use]
-pub fn part(of: Duration, whole: Option<Duration>) -> f64 {
-    match whole {
-        Some(whole) if !whole.is_zero() => of.as_secs_f64() / whole.as_secs_f64(),
+pub fn per_second(of: f64, passed: Option<Duration>) -> f64 {
+    match passed {
+        Some(passed) if !passed.is_zero() => of / passed.as_secs_f64(),
         _ => 0.0,
     }
 }

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use across::{Across, between_nodes, has_first_server, has_slices, runs_program};
-pub use counts::{Counts, part};
+pub use counts::{Counts, per_second};
 pub(crate) use plan::until_served;
 pub use plan::{Plan, PlannedSlice, ProgramPlace};
 pub(crate) use reached::Reached;

@@ -15,7 +15,7 @@ use super::WorkerId;
 use super::folder::WorkerFolders;
 use crate::boot::BootTime;
 use crate::cgroup::{GroupRecord, WorkerGroup};
-use crate::device::{Counts, part};
+use crate::device::{Counts, per_second};
 use crate::node::to_ref;
 use crate::turns::TurnTimes;
 
@@ -108,7 +108,7 @@ impl Meter {
         let since = last.as_ref().map(|last| last.at.until(now));
         let before = last.as_ref().map_or(used.processor_time, |last| last.processor_time);
         let host = HostUse {
-            processors: part(used.processor_time.saturating_sub(before), since),
+            processors: per_second(used.processor_time.saturating_sub(before).as_secs_f64(), since),
             memory_bytes: used.memory_bytes,
         };
         let slices = devices.slices(super::launch::owner(*worker), host, since_start);
@@ -121,7 +121,7 @@ impl Meter {
         if let Some((card, served)) = &served {
             let before = last.and_then(|last| last.served).unwrap_or(*served);
             device = Some((*card, served.since(&before, since)));
-            let computed = part(served.computed.saturating_sub(before.computed), since);
+            let computed = per_second(served.computed.saturating_sub(before.computed).as_secs_f64(), since);
             let slice = slices.entry(*card).or_default();
             slice.utilization = computed / served.share();
             slice.memory_used_bytes = served.memory_used_bytes;
@@ -205,10 +205,11 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
         assert!(by_card.utilization > 0.8 && by_card.memory_used_bytes == 100 << 20, "{by_card:?}");
         let file = worker.meter.folders.of(WORKER).work().join(".use");
         let tell = |computed: f64| {
-            let said = format!(
-                r#"{{"share": 0.25, "device_seconds": {computed}, "operations": 7, "bytes": 9, "gate_seconds": 0.5, "memory_used": 4096, "queued_bytes": 12}}"#
-            );
-            fs::write(&file, said).expect("writable");
+            let said = serde_json::json!({
+                "share": 0.25, "device_seconds": computed, "operations": 7, "bytes": 9, "gate_seconds": 0.5,
+                "memory_used": 4096, "queued_bytes": 12
+            });
+            fs::write(&file, said.to_string()).expect("writable");
         };
         tell(1.0);
         assert_eq!(worker.look(0, 2_000).slices[&1].utilization, 0.0, "its first word is no share of time yet");
