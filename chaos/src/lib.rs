@@ -17,6 +17,7 @@ pub mod etcd;
 pub mod hosts;
 pub mod load;
 pub mod machine;
+pub mod neighbours;
 pub mod options;
 pub mod poll;
 pub mod ports;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use tessera_chaos::bench::saver::Saves;
 use tessera_chaos::bench::{
-    backup, exhaust, failover, motion, place, preempt, restart, saver, slicing, start, submit, watched,
+    backup, exhaust, failover, idle, motion, place, preempt, restart, saver, slicing, start, submit, watched,
 };
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
@@ -43,6 +43,7 @@ enum Bench {
     Backup(backup::Options),
     Exhaust(exhaust::Options),
     Watched(watched::Options),
+    Idle(idle::Options),
     /// What workers run that save themselves
     #[command(hide = true)]
     Saver {
@@ -114,6 +115,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Backup(options) => options.common.limit,
         Bench::Exhaust(options) => options.common.limit,
         Bench::Watched(options) => options.common.limit,
+        Bench::Idle(options) => options.common.limit,
         Bench::Worker { .. } | Bench::Saver { .. } | Bench::Computer { .. } => return Ok(()),
     };
     let mut terminated = signal(SignalKind::terminate()).context("cannot wait for signals")?;
@@ -142,6 +144,7 @@ async fn run(bench: &Bench) -> Result<()> {
         Bench::Backup(options) => backup::run(options).await,
         Bench::Exhaust(options) => exhaust::run(options).await,
         Bench::Watched(options) => watched::run(options).await,
+        Bench::Idle(options) => idle::run(options).await,
         Bench::Worker { .. } | Bench::Saver { .. } | Bench::Computer { .. } => Ok(()),
     }
 }

@@ -3,8 +3,8 @@
 # this file: one JSON object a line, a file for each benchmark. Takes half an hour and more on a machine that does
 # nothing else.
 #
-#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit stream start preempt motion
-#                                                # slicing restart backup place exhaust watched
+#     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit neighbour stream start
+#                                                # preempt motion slicing restart backup place idle exhaust watched
 #
 # Cutting hosts off (failover) takes root. Afterwards, `python3 docs/benchmarks/tables.py` writes the tables into the page.
 set -euo pipefail
@@ -33,6 +33,7 @@ measure failover failover --loss killed,hung,cut-off,stopped --times 20
 measure failover-etcd failover --loss killed --etcd "$etcd" --times 20
 # Shorter than the others: all these jobs stay, and a pool holds so many.
 measure submit submit --etcd "$etcd" --rounds 3 --duration 3s --clients 1,16,64,256
+measure neighbour submit --etcd "$etcd" --rounds 3 --duration 3s --clients 1 --neighbours 1
 measure stream submit --stream --rounds 3 --duration 5s --clients 1,4
 measure start start
 measure preempt preempt
@@ -40,6 +41,7 @@ measure motion motion
 measure slicing slicing
 measure restart restart
 measure backup backup
-measure place place
+measure place place --etcd "$etcd"
+measure idle idle
 measure exhaust exhaust --expect-below 2048 --expect-leader
 measure watched watched

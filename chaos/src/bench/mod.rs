@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod exhaust;
 pub mod failover;
+pub mod idle;
 pub mod motion;
 pub mod place;
 pub mod preempt;

@@ -3,6 +3,7 @@
 //! the control plane's.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
@@ -11,10 +12,12 @@ use serde::Serialize;
 use tessera_client::{Address, Client, Settings};
 use tokio::time::{Duration, Instant};
 
+use super::submit::{Ask, connections, putters};
 use crate::distribution::{Distribution, Percentiles};
 use crate::effort::{Effort, Meter};
+use crate::etcd::{Etcd, Times};
 use crate::load::{self, Plan, Throughput};
-use crate::options::Common;
+use crate::options::{Beside, Common};
 use crate::poll;
 use crate::report::{Report, cells};
 use crate::tessera::{Cards, Job, Members, Nodes, Ordered, Submitter};
@@ -23,15 +26,17 @@ use crate::writer::Writer;
 
 /// How long the last orders may take to come once nobody submits any more.
 const LAST_ORDERS: Duration = Duration::from_secs(60);
-/// Clients that share one connection, roughly.
-const CLIENTS_PER_CONNECTION: usize = 16;
-
+/// The name of all of them.
+const JOB: &str = "placed";
 /// Submits jobs that fit, as fast as members take them, and takes the time until each one's order is at its node
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// What all benchmarks have.
     #[command(flatten)]
     pub common: Common,
+    /// etcd.
+    #[command(flatten)]
+    pub beside: Beside,
     /// Clients at the same time, one run for each
     #[arg(long, value_delimiter = ',', default_value = "1,64")]
     pub clients: Vec<usize>,
@@ -67,6 +72,12 @@ struct Run {
     effort: Effort,
 }
 
+/// Puts into etcd of as many bytes as a submission has.
+#[derive(Clone, Debug, Serialize)]
+struct Puts {
+    puts: Throughput,
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -77,7 +88,12 @@ pub async fn run(options: &Options) -> Result<()> {
     report.machine(folder.path())?;
     let mut rows = Vec::new();
     for clients in options.clients.iter().copied() {
-        let run = one(options, clients, &folder.path().join(clients.to_string()), &mut report).await?;
+        let folder = folder.path().join(clients.to_string());
+        let puts = match &options.beside.etcd {
+            Some(etcd) => Some(puts(options, etcd, clients, &folder.join("etcd"), &mut report).await?),
+            None => None,
+        };
+        let run = one(options, clients, &folder, &mut report).await?;
         report.line("run", &run)?;
         let [p50, p99, max] = cells(Some(run.submit_to_order));
         let effort = run.effort;
@@ -90,13 +106,41 @@ pub async fn run(options: &Options) -> Result<()> {
             effort.followers_us,
             effort.clients_us
         );
-        rows.push([clients.to_string(), format!("{:.0}", run.placements_per_second), p50, p99, max]);
+        let ratio = puts.as_ref().map(|puts| run.placements_per_second / puts.per_second);
+        let [rate, ratio] =
+            [puts.map(|puts| format!("{:.0}", puts.per_second)), ratio.map(|ratio| format!("{ratio:.2}"))]
+                .map(|figure| figure.unwrap_or_else(|| "-".to_owned()));
+        rows.push([clients.to_string(), format!("{:.0}", run.placements_per_second), p50, p99, max, rate, ratio]);
     }
     println!("\njobs placed per second, and from submission to the order at the node:");
-    report.table(["clients", "placements/s", "p50", "p99", "max"], rows)
+    report.table(["clients", "placements/s", "p50", "p99", "max", "etcd's puts/s", "placements : puts"], rows)
 }
 
-async fn one(options: &Options, clients: usize, folder: &std::path::Path, report: &mut Report) -> Result<Run> {
+/// Puts into etcd by as many clients.
+async fn puts(
+    options: &Options,
+    etcd: &Path,
+    clients: usize,
+    folder: &Path,
+    report: &mut Report,
+) -> Result<Throughput> {
+    let mut members = Etcd::start(etcd, folder, Times::DEFAULT, None).await?;
+    report.section(&format!("etcd, {clients} clients")).await?;
+    let leader = members.healthy().await?;
+    let putters = putters(&members, Ask::Leader, leader, clients, Job::idle(JOB).request_bytes())?;
+    let puts = load::run(&putters, plan(options, clients)).await?;
+    members.stop().await?;
+    let [p50, p99, _] = cells(Some(puts.latency));
+    println!("  etcd, {clients} clients: {:.0} puts/s, p50 {p50}, p99 {p99}", puts.per_second);
+    report.line("puts", &Puts { puts: puts.clone() })?;
+    Ok(puts)
+}
+
+fn plan(options: &Options, clients: usize) -> Plan {
+    Plan { clients, warm_up: options.warm_up, duration: options.duration }
+}
+
+async fn one(options: &Options, clients: usize, folder: &Path, report: &mut Report) -> Result<Run> {
     std::fs::create_dir_all(folder).context("cannot make a folder")?;
     let cards = Cards { nodes: options.nodes, per_node: options.cards, tflops: options.blocks, turns: false };
     let mut members = Members::start(options.common.tessera()?, folder, "", None).await?;
@@ -107,14 +151,13 @@ async fn one(options: &Options, clients: usize, folder: &std::path::Path, report
     let order = [leader, leader.next(), leader.next().next()];
     let addresses: Vec<Address> = order.iter().map(|Seat(seat)| members.addresses()[*seat].clone()).collect();
     let timed = |_| {
-        let submitter = Submitter::new(Client::new(&addresses, Settings::default())?, Job::idle("placed"));
+        let submitter = Submitter::new(Client::new(&addresses, Settings::default())?, Job::idle(JOB));
         anyhow::Ok(Timed { submitter, begun: begun.clone() })
     };
-    let writers: Vec<Timed> = (0..clients.div_ceil(CLIENTS_PER_CONNECTION)).map(timed).collect::<Result<_>>()?;
-    let plan = Plan { clients, warm_up: options.warm_up, duration: options.duration };
+    let writers: Vec<Timed> = (0..connections(clients)).map(timed).collect::<Result<_>>()?;
     let before = Meter::read(&members, leader)?;
     let began = Instant::now();
-    let submissions = load::run(&writers, plan).await?;
+    let submissions = load::run(&writers, plan(options, clients)).await?;
     let all = begun.take()?;
     let ordered = last_orders(&mut nodes, all.len()).await?;
     let effort = before.effort(Meter::read(&members, leader)?, all.len());

@@ -15,6 +15,7 @@ use crate::distribution::median;
 use crate::effort::{Effort, Meter};
 use crate::etcd::{Etcd, Put, Putter, Times, size_of_value};
 use crate::load::{Plan, Throughput, run as load};
+use crate::neighbours::Neighbours;
 use crate::options::{Beside, Common, Waiting};
 use crate::report::{Report, cells};
 use crate::tessera::{Cards, Job, Pool, Submitter, stream};
@@ -64,6 +65,9 @@ pub struct Options {
     /// Which members are asked
     #[arg(long, value_enum, value_delimiter = ',', default_value = "leader")]
     pub ask: Vec<Ask>,
+    /// Other processes beside all of it that compute without end
+    #[arg(long, default_value_t = 0)]
+    pub neighbours: usize,
 }
 
 /// Which members are asked.
@@ -141,6 +145,7 @@ async fn tessera(
     }
     let mut runs = Vec::new();
     report.section(&format!("tessera, round {round}")).await?;
+    let neighbours = Neighbours::start(options.neighbours, folder)?;
     for ask in options.ask.iter().copied() {
         for clients in options.clients.iter().copied() {
             let leader = pool.members.healthy().await?;
@@ -161,6 +166,7 @@ async fn tessera(
     }
     let there = Seat::ALL.map(|seat| pool.members.seats().resident_bytes(seat).map(crate::report::mib));
     println!("resident memory of the members: {}", there.into_iter().collect::<Result<Vec<_>>>()?.join(", "));
+    neighbours.stop().await?;
     pool.stop().await?;
     Ok(runs)
 }
@@ -174,28 +180,32 @@ async fn etcd(
     report: &mut Report,
 ) -> Result<Vec<Run>> {
     let mut members = Etcd::start(binary, folder, Times::DEFAULT, None).await?;
-    let put = Put { value: Bytes::from(vec![b'x'; size_of_value(bytes)]), keys: Some(KEYS), deadline: PUT };
     let mut runs = Vec::new();
     report.section(&format!("etcd, round {round}")).await?;
+    let neighbours = Neighbours::start(options.neighbours, folder)?;
     for ask in options.ask.iter().copied() {
         for clients in options.clients.iter().copied() {
             let leader = members.healthy().await?;
-            let order = orders(ask, leader, connections(clients));
-            let endpoint = |seats: [Seat; MEMBERS]| {
-                Putter::new(std::slice::from_ref(&members.addresses()[seats[0].0]), put.clone())
-            };
-            let putters: Vec<Putter> = order.map(endpoint).collect::<Result<_>>()?;
+            let putters = putters(&members, ask, leader, clients, bytes)?;
             let run = Which { system: "etcd", round, ask, unanswered: 1, leader };
             let seen = load(&putters, plan(clients, options));
             runs.push(one(run, &members, seen, clients, options, report).await?);
         }
     }
+    neighbours.stop().await?;
     members.stop().await?;
     Ok(runs)
 }
 
+/// Who puts into etcd: one for each connection that so many clients share, requests of so many bytes.
+pub(super) fn putters(members: &Etcd, ask: Ask, leader: Seat, clients: usize, bytes: usize) -> Result<Vec<Putter>> {
+    let put = Put { value: Bytes::from(vec![b'x'; size_of_value(bytes)]), keys: Some(KEYS), deadline: PUT };
+    let asked = |seats: [Seat; MEMBERS]| Putter::new(&members.addresses()[seats[0].0..=seats[0].0], put.clone());
+    orders(ask, leader, connections(clients)).map(asked).collect()
+}
+
 /// How many connections so many clients share: the same for both systems.
-fn connections(clients: usize) -> usize {
+pub(super) fn connections(clients: usize) -> usize {
     clients.div_ceil(CLIENTS_PER_CONNECTION)
 }
 
