@@ -8,6 +8,8 @@ import tempfile
 import elsewhere
 import serving
 
+# Some programs end without a chance to say what they have not said yet.
+os.environ["PYTHONUNBUFFERED"] = "1"
 _folder = tempfile.TemporaryDirectory()
 _server = serving.Server(_folder.name, "--snapshots", _folder.name, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
 os.environ.update(_server.environment())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import ready
 import serving
 
 # Trains with dropout, with batches that are large enough to travel as bulk data, and looks at a value each step.
@@ -200,7 +201,7 @@ class Cut:
 
 
 def start(asked, program, *arguments, stdin=None, **environment):
-    return subprocess.Popen(
+    return ready.Popen(
         [sys.executable, "-c", program, *map(str, arguments)], env=asked.environment(**environment), cwd=serving.TESTS, text=True,
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip

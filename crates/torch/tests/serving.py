@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 
+import ready
+
 TESTS = pathlib.Path(__file__).parent
 #: What the servers of tests compute on: a processor, or `TESSERA_TEST_DEVICE=cuda:0` on a host that has one.
 DEVICE = os.environ.get("TESSERA_TEST_DEVICE", "cpu")
@@ -43,7 +45,7 @@ class Server:
         command += [] if "--device" in options else ["--device", DEVICE]
         environment = {**os.environ, "TESSERA_TOKEN": self.token, "TESSERA_EPOCH": str(epoch), **dict(environment)}
         environment.pop("TESSERA_SLICES", None)
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        self.process = ready.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
         if not line.startswith(("listening ", "following")):
             error = self.process.stderr.read() if self.process.stderr else ""
@@ -60,7 +62,7 @@ class Server:
 
     def start(self, code, *arguments, environment=()):
         """Starts a program on it."""
-        return subprocess.Popen(
+        return ready.Popen(
             [sys.executable, "-c", code, *map(str, arguments)], env={**self.environment(), **dict(environment)}, cwd=TESTS,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import pytest
+import ready
 import serving
 from elsewhere import Asked, Kept, Valve
 
@@ -45,7 +46,7 @@ class Driven:
         self._folder, self._checkpoints = folder, checkpoints
         self.asked = Asked(folder)
         self._start_server()
-        self._program = subprocess.Popen(
+        self._program = ready.Popen(
             [sys.executable, "-c", DRIVEN], env=self.asked.environment(), cwd=serving.TESTS, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

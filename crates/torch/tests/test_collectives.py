@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import ready
 import serving
 from pools import free_port
 
@@ -69,7 +70,7 @@ def run(device, servers, *backend, environment=()):
         own |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **dict(environment)}
         own["PYTHONFAULTHANDLER"] = "1"
         command = [sys.executable, "-c", PROGRAM, device, *backend]
-        programs.append(subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        programs.append(ready.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     try:
         printed = [program.communicate(timeout=120) for program in programs]
     finally:

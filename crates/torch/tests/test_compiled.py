@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import pytest
+import ready
 import serving
 import torch
 from elsewhere import Asked, Kept
@@ -270,7 +271,7 @@ def test_a_compiled_program_goes_on_with_another_server(folder, tmp_path):
     asked = Asked(folder)
     with Kept(folder, tmp_path, epoch=1) as server:
         asked.at(server)
-        program = subprocess.Popen([sys.executable, "-c", PROGRAM], env=asked.environment(), stdout=subprocess.PIPE, text=True)
+        program = ready.Popen([sys.executable, "-c", PROGRAM], env=asked.environment(), stdout=subprocess.PIPE, text=True)
         lines = [program.stdout.readline() for _ in range(5)]
         asked.answers["where"] = {"wait": "it is moved"}
     with Kept(folder, tmp_path, epoch=2) as server:

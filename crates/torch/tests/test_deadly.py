@@ -2,11 +2,11 @@
 
 import functools
 import os
-import subprocess
 import sys
 import threading
 
 import pytest
+import ready
 import serving
 from elsewhere import Asked, Kept
 
@@ -56,7 +56,7 @@ class Pool:
         self.server.stop()
 
     def run(self, program):
-        done = subprocess.run(
+        done = ready.run(
             [sys.executable, "-c", program], env=self.asked.environment(), cwd=serving.TESTS, capture_output=True, text=True, timeout=180
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

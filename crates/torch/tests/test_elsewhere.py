@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+import ready
 import serving
 import torch
 from elsewhere import GRAPH, PROGRAM, Cut, Kept, Valve, come_to, split, start, undisturbed
@@ -235,7 +236,7 @@ def test_an_error_that_was_not_told_yet_outlives_the_server(folder, asked, check
     )
     server = Kept(folder, checkpoints, epoch=1, more_environment={"TESSERA_WORKER_DIR": str(tmp_path)})
     asked.at(server)
-    running = subprocess.Popen(
+    running = ready.Popen(
         [sys.executable, "-c", program], env=asked.environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     issued = come_to("issued", running).split()[-1]

@@ -3,10 +3,10 @@ card's time they get, and that they go on elsewhere."""
 
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
+import ready
 
 from pools import HELPER, card, served, wait, with_cards
 
@@ -22,7 +22,7 @@ def pool():
 def alone(steps):
     """What the program comes to on the processor, without a pool."""
     environment = {**os.environ, "PYTHONPATH": HELPER, "TESSERA_SLICES": "", "TESSERA_CHECKPOINT_DIR": "/nonexistent"}
-    done = subprocess.run(
+    done = ready.run(
         [sys.executable, TESTS / "train.py", "cpu", str(steps)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -4,10 +4,10 @@ are suspended, moved and lost."""
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
+import ready
 
 from pools import HELPER, free_port, inventory, served, wait
 from test_jobs import SPREAD, TESTS, alone, loss
@@ -194,7 +194,7 @@ def undisturbed():
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
     }  # fmt: skip
     command = [sys.executable, TESTS / "train_gang.py", "cpu", "60"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = ready.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return ended(done.stdout)
 

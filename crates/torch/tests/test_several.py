@@ -11,6 +11,7 @@ import tempfile
 
 import groups
 import pytest
+import ready
 import serving
 import torch
 
@@ -275,7 +276,7 @@ def test_only_servers_of_the_card_are_let_in_and_each_once(short):
     environment = {**os.environ, "TESSERA_TOKEN": token, "TESSERA_EPOCH": "7", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     words = ("--of", "2", "--group", address, "--memory", "64MiB", "--rank")
     command = [sys.executable, "-m", "tessera.slice", *words]
-    first = subprocess.Popen([*command, "0", "--listen", f"unix:{short}/first"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = ready.Popen([*command, "0", "--listen", f"unix:{short}/first"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert "waiting for 1 more" in first.stderr.readline()
 

@@ -5,10 +5,10 @@ import pathlib
 import signal
 import socket
 import struct
-import subprocess
 import sys
 
 import pytest
+import ready
 import serving
 import torch
 from safetensors import safe_open
@@ -317,7 +317,7 @@ def test_frames_that_are_announced_too_large_and_silent_strangers(folder):
 def test_a_server_without_credentials_does_not_start(folder):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_TOKEN")}
     command = [sys.executable, "-m", "tessera.slice", "--listen", f"unix:{folder}/s", "--memory", "1GiB"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    ended = ready.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert "TESSERA_TOKEN" in ended.stderr
 
@@ -370,7 +370,7 @@ if __name__ == "__main__":
     print(total, layer.weight.grad.isfinite().all().item())
 """)
     with serving.Server(folder) as server:
-        done = subprocess.run([sys.executable, program], env=server.environment(), capture_output=True, text=True, timeout=120)
+        done = ready.run([sys.executable, program], env=server.environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["276.0", "True"]
 
@@ -395,7 +395,7 @@ import os, sys, torch
 if (child := os.fork()) == 0:
     print(torch.ones(2, device="tessera").sum().item(), flush=True)
     sys.exit()
-print(os.waitpid(child, 0)[1])
+print(os.waitpid(child, 0)[1], flush=True)
 for _ in range(1000):  # the server says good-bye to the child
     try: x = torch.ones(3, device="tessera"); break
     except ConnectionError as error: assert "has a program already" in str(error)

@@ -12,6 +12,7 @@ import tempfile
 
 import groups
 import pytest
+import ready
 import serving
 import torch
 
@@ -300,7 +301,7 @@ def first_of(count, short):
     environment = {**os.environ, "TESSERA_TOKEN": token, "TESSERA_EPOCH": "7", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     words = ("--of", str(count), "--group", address, "--rank")
     command = [sys.executable, "-m", "tessera.slice", *words, "0", "--memory", "64MiB", "--listen", f"unix:{short}/first"]
-    first = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = ready.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def come():
         return _native.Connection.connect(address, torch.__version__, token, 7)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import ready
 import serving
 from elsewhere import Asked, Kept, Valve
 
@@ -22,7 +23,7 @@ class Program:
     """One that has something on the card, and says what that is when it is asked."""
 
     def __init__(self, asked, value):
-        self.process = subprocess.Popen(
+        self.process = ready.Popen(
             [sys.executable, "-c", HOLDS, str(value)], env=asked.environment(), cwd=serving.TESTS, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
