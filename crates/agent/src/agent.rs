@@ -358,16 +358,22 @@ async fn find_containment() -> wire::Containment {
 
 async fn find_devices(config: &AgentConfig) -> Result<NodeDevices, AgentError> {
     let host = HostRoot::new(config.node_name.clone(), config.data_dir.clone());
-    let source = config.cards.clone();
+    let (source, device) = (config.cards.clone(), config.device.clone());
     let found = tokio::task::spawn_blocking(move || match source {
         CardSource::Local => NodeDevices::local(host),
+        CardSource::Accelerators => NodeDevices::with_accelerators(host, device.interpreter()),
         CardSource::Inventory(path) => NodeDevices::declared(&path, &host),
         CardSource::None => Ok(NodeDevices::none()),
     });
     let joined = found
         .await
         .map_err(|source| AgentError::DataFolder { path: config.data_dir.clone(), source: source.into() })?;
-    Ok(joined?)
+    let mut devices = joined?;
+    // What cannot be used is not offered first and taken back then.
+    for report in devices.changed_health() {
+        tracing::warn!(card = report.card_index, reason = report.reason, "a card cannot be used");
+    }
+    Ok(devices)
 }
 
 async fn listen(address: SocketAddr) -> Result<Inbound, AgentError> {

@@ -30,6 +30,8 @@ pub enum CardSource {
     /// The processors of this host.
     #[default]
     Local,
+    /// Those, and the accelerators that the Python of [`DeviceConfig`] finds.
+    Accelerators,
     /// Declared, simulated cards: the section of this node in an inventory file (see `tessera_devices::inventory`).
     Inventory(PathBuf),
     /// None: the node runs work on the cards of others only.
@@ -220,6 +222,13 @@ impl AgentConfig {
             ));
         }
         self.device.validate()?;
+        if self.cards == CardSource::Accelerators && self.device.python.is_none() {
+            return Err(ConfigError::new(
+                "cards",
+                "accelerators are found by a Python with PyTorch, and none is named",
+                "name it as `python` in the section `[device]`",
+            ));
+        }
         if let Some(criu) = self.checkpoints.criu.as_ref().filter(|criu| !criu.is_absolute()) {
             let problem = format!("`{}` is not an absolute path", criu.display());
             return Err(ConfigError::new("checkpoints.criu", problem, "name the program from the root on"));

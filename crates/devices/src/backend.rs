@@ -116,6 +116,12 @@ pub trait Backend: Send {
     /// Health of every card.
     fn health(&mut self) -> Vec<HealthReport>;
 
+    /// Variables with which a program sees none of the accelerators of this host: every worker has them, but for those
+    /// of its own cards.
+    fn hidden(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
     /// Prepares a worker's part of the cards. Called again for the same worker, what it holds now replaces what
     /// it held.
     ///

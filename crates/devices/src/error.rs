@@ -47,6 +47,42 @@ pub enum DeviceError {
         /// Cards of the node.
         count: usize,
     },
+    /// The interpreter with PyTorch did not say which accelerators it finds.
+    #[error(
+        "{} does not say which accelerators this host has: {reason}; what it needs is PyTorch for them and the wheel \
+         `tessera` (docs/device.md)",
+        python.display()
+    )]
+    NotAsked {
+        /// The interpreter.
+        python: PathBuf,
+        /// Its last words, or the system's.
+        reason: String,
+    },
+    /// Another agent of this host offers a card.
+    #[error(
+        "another agent of this host offers the card {card} already ({} is its); two of them would grant the same blocks: \
+         run one agent with `cards = \"accelerators\"` on a host",
+        path.display()
+    )]
+    CardClaimed {
+        /// The card.
+        card: String,
+        /// The file that it has locked.
+        path: PathBuf,
+    },
+    /// What is kept of the cards cannot be understood.
+    #[error(
+        "{} cannot be understood ({problem}); it names the cards of this host: bring back an older copy, or remove it to have \
+         all of them found and measured anew",
+        path.display()
+    )]
+    Kept {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The benchmark could not run.
     #[error("the {kind} card could not be measured: {reason}", kind = kind.name())]
     NotMeasured {

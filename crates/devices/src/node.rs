@@ -1,10 +1,12 @@
 //! All cards of a node over all its mechanisms, indexed in the order in which blocks are numbered: gpu, npu, fpga, cpu.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use tessera_ledger::{CardDescription, CardHealth, MilliTflops, Owner, Precision};
 
+use crate::accelerators::{AcceleratorBackend, Interpreter};
 use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
 use crate::caps::Caps;
 use crate::cpu::CpuBackend;
@@ -29,12 +31,21 @@ impl NodeDevices {
         Self { backends: Vec::new(), cards: Vec::new(), places: Vec::new() }
     }
 
-    /// The real cards of this host, measured where they can be.
+    /// The processors of this host, measured.
     ///
     /// # Errors
     /// When the host cannot be read or measured.
     pub fn local(host: HostRoot) -> Result<Self, DeviceError> {
         Self::of(vec![Box::new(CpuBackend::new(host))])
+    }
+
+    /// The real cards of this host: the accelerators that an interpreter with PyTorch finds, and the processors.
+    ///
+    /// # Errors
+    /// When the interpreter does not answer, or the host cannot be read or measured.
+    pub fn with_accelerators(host: HostRoot, interpreter: Interpreter) -> Result<Self, DeviceError> {
+        let accelerators = AcceleratorBackend::new(host.clone(), interpreter);
+        Self::of(vec![Box::new(accelerators), Box::new(CpuBackend::new(host))])
     }
 
     /// The simulated cards that an inventory file declares for a node. `host` says which node, and where its faults
@@ -173,7 +184,8 @@ impl NodeDevices {
             own.card_index = index;
             parts[place].push(own);
         }
-        let mut attach = Attach::default();
+        let hidden: BTreeMap<String, String> = self.backends.iter().flat_map(|backend| backend.hidden()).collect();
+        let mut attach = Attach { environment: hidden.clone(), hidden, ..Attach::default() };
         for (backend, slices) in self.backends.iter_mut().zip(parts) {
             if !slices.is_empty() {
                 let part = WorkerSlices { owner: held.owner, slices, elastic: held.elastic };

@@ -1,7 +1,6 @@
 //! What a worker is given of a node's cards, and what must be done so that it gets that and no more.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use tessera_ledger::{BlockCount, Mebibytes, MilliTflops, Owner};
 
@@ -80,8 +79,8 @@ pub struct TorchDevice {
 pub struct Attach {
     /// Variables for its environment; what the job sets itself goes before them.
     pub environment: BTreeMap<String, String>,
-    /// Device files that it must be able to open.
-    pub device_nodes: Vec<PathBuf>,
+    /// Variables with which a program sees none of the accelerators of this host.
+    pub hidden: BTreeMap<String, String>,
     /// Limits of its control group.
     pub limits: HostLimits,
     /// Its slices as PyTorch sees them, in their order.
@@ -93,7 +92,7 @@ impl Attach {
     #[must_use]
     pub fn joined(mut self, other: Self) -> Self {
         self.environment.extend(other.environment);
-        self.device_nodes.extend(other.device_nodes);
+        self.hidden.extend(other.hidden);
         self.torch.extend(other.torch);
         self.limits.cpu_millicores = sum(self.limits.cpu_millicores, other.limits.cpu_millicores, u64::saturating_add);
         self.limits.cpu_elastic |= other.limits.cpu_elastic;

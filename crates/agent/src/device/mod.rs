@@ -38,9 +38,12 @@ pub(crate) use plan::until_served;
 pub use plan::{Plan, PlannedSlice, ProgramPlace};
 pub(crate) use reached::Reached;
 pub(crate) use run::unaware;
+use served::NO_USER_SITE;
+use tessera_devices::accelerators::Interpreter;
 pub(crate) use word::Word;
 
 use crate::config::ConfigError;
+use crate::worker::inherited_environment;
 
 /// The word with which this program starts a worker that has a device.
 pub const WORD: &str = "with-device";
@@ -72,6 +75,15 @@ impl Default for DeviceConfig {
 }
 
 impl DeviceConfig {
+    /// The interpreter, as slice servers are run by it; without a program where none is named.
+    #[must_use]
+    pub fn interpreter(&self) -> Interpreter {
+        let mut environment = inherited_environment();
+        environment.extend(self.environment.clone());
+        environment.insert(NO_USER_SITE.to_owned(), "1".to_owned());
+        Interpreter { python: self.python.clone().unwrap_or_default(), environment }
+    }
+
     /// Checks what can be checked without starting.
     ///
     /// # Errors

@@ -66,6 +66,10 @@ pub(super) fn of(
     environment: &mut BTreeMap<String, String>,
 ) -> Result<Program, LaunchError> {
     let served = || means.served.ok_or(LaunchError::NoDevice);
+    if matches!(access(order), wire::Access::Device | wire::Access::Remote) {
+        // The cards themselves are the servers', and not seen by a program that has a device made of them.
+        environment.extend(attach.hidden.clone());
+    }
     let (place, command) = match access(order) {
         wire::Access::Worker | wire::Access::Unspecified => {
             return Ok(Program {

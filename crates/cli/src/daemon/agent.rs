@@ -114,6 +114,7 @@ fn cards(args: &AgentArgs, file: &AgentFile) -> CardSource {
         (Some(path), ..) => CardSource::Inventory(path.clone()),
         (None, true, ..) | (None, false, None, Some(CardsWord::None)) => CardSource::None,
         (None, false, Some(path), _) => CardSource::Inventory(path.clone()),
+        (None, false, None, Some(CardsWord::Accelerators)) => CardSource::Accelerators,
         (None, false, None, Some(CardsWord::Local) | None) => CardSource::Local,
     }
 }
@@ -187,6 +188,7 @@ mod tests {
         assert_eq!(cards(&none, &file("inventory = 'i.toml'")), CardSource::None);
         assert_eq!(cards(&nothing, &file("cards = 'none'")), CardSource::None);
         assert_eq!(cards(&nothing, &file("inventory = 'i.toml'")), CardSource::Inventory(PathBuf::from("i.toml")));
+        assert_eq!(cards(&nothing, &file("cards = 'accelerators'")), CardSource::Accelerators);
         assert_eq!(cards(&nothing, &file("")), CardSource::Local);
     }
 

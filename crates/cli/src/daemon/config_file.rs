@@ -313,6 +313,8 @@ struct DeviceSection {
 pub enum CardsWord {
     /// The processors of this host.
     Local,
+    /// Those, and the accelerators that the Python of `[device]` finds.
+    Accelerators,
     /// Nowhere.
     None,
 }

@@ -142,8 +142,8 @@ impl Backend for CpuBackend {
         };
         Ok(Attach {
             torch: held.slices.iter().map(torch).collect(),
+            hidden: BTreeMap::new(),
             environment: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), threads(Share(share)).to_string())]),
-            device_nodes: Vec::new(),
             limits: HostLimits {
                 cpu_millicores: Some(millicores),
                 cpu_elastic: held.elastic,

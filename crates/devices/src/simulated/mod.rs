@@ -19,7 +19,7 @@ use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
 use crate::host::HostRoot;
 use crate::reading::ErrorKind;
-use crate::slices::{Attach, GrantedSlice, HostLimits, Share, TorchDevice, WorkerSlices};
+use crate::slices::{Attach, GrantedSlice, Share, TorchDevice, WorkerSlices};
 use inventory::{DeclaredNode, TimeSlicing};
 
 /// Name of the faults file in the node's data folder.
@@ -226,13 +226,16 @@ impl Backend for SimulatedBackend {
         self.cards.iter().map(report).collect()
     }
 
+    fn hidden(&self) -> BTreeMap<String, String> {
+        HIDDEN.iter().map(|name| ((*name).to_owned(), String::new())).collect()
+    }
+
     fn prepare(&mut self, held: &WorkerSlices) -> Result<Attach, DeviceError> {
         let missing = held.slices.iter().find(|slice| slice.card_index as usize >= self.cards.len());
         if let Some(slice) = missing {
             return Err(DeviceError::NoSuchCard { index: slice.card_index, count: self.cards.len() });
         }
         self.held.insert(held.owner, held.clone());
-        let environment = HIDDEN.iter().map(|name| ((*name).to_owned(), String::new())).collect();
         // A thread of the host computes for the card that is not there, for as much of the time as the slice is of it.
         let torch = |slice: &GrantedSlice| TorchDevice {
             name: "cpu".to_owned(),
@@ -244,7 +247,7 @@ impl Backend for SimulatedBackend {
             memory: slice.memory,
         };
         let torch = held.slices.iter().map(torch).collect();
-        Ok(Attach { environment, device_nodes: Vec::new(), limits: HostLimits::default(), torch })
+        Ok(Attach { torch, ..Attach::default() })
     }
 
     fn release(&mut self, owner: Owner) {

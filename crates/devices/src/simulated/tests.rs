@@ -8,7 +8,7 @@ use tessera_ledger::{AllocationId, BlockCount, CardKind, Epoch, Rank};
 use super::inventory::Inventory;
 use super::*;
 use crate::node::NodeDevices;
-use crate::slices::GrantedSlice;
+use crate::slices::{GrantedSlice, HostLimits};
 
 const OWNER: Owner = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
 

@@ -110,6 +110,10 @@ fn offered(agent: &AgentConfig) -> Seen<String> {
     match &agent.cards {
         CardSource::None => Ok("none: the node runs work on cards of others".to_owned()),
         CardSource::Local => Ok("the processors of this host".to_owned()),
+        CardSource::Accelerators => {
+            let python = agent.device.python.clone().unwrap_or_default();
+            Ok(format!("the accelerators that {} finds, and the processors of this host", python.display()))
+        }
         CardSource::Inventory(path) => {
             let root = HostRoot::new(agent.node_name.clone(), agent.data_dir.clone());
             let devices = NodeDevices::declared(path, &root).map_err(|error| crate::failure::chain(&error))?;
