@@ -3,8 +3,11 @@ a thousand programs: most of their time would be that.
 
 `Popen` and `run` are those of `subprocess`, for commands that begin with this Python. The program is a process of its own and a child of
 the tests, with its own arguments, environment, working directory, streams and end; `import torch` in it does what it does at its
-end elsewhere, and loads the device. Where a test is about how PyTorch is loaded, or about what starts programs (an agent, a namespace),
-it takes `subprocess`.
+end elsewhere, and loads the device. Servers come from one such process and programs from another, so that they differ in what a
+Python draws when it starts (the order of sets).
+
+What the loader and PyTorch read when they are loaded is that of the tests. Where a test is about that, or about what starts programs (an
+agent, a namespace), it takes `subprocess`: so whatever runs in a pool is started anew.
 """
 
 import atexit
@@ -34,10 +37,12 @@ class Popen(subprocess.Popen):
     def _execute_child(self, args, executable, preexec, close, pass_fds, cwd, env, startup, creation, shell, *streams_and_more):
         python, *command = map(os.fspath, args)
         assert python == sys.executable, f"{python} is not this Python"
-        pipes = streams_and_more[:6]
+        # Streams, then what is as it is: signals are restored, and group, user, mask and session are those of the tests.
+        pipes, rest = streams_and_more[:6], streams_and_more[6:]
+        assert not (executable or preexec or pass_fds or shell) and rest == (True, None, None, None, -1, False, -1)[: len(rest)], rest
         given = [stream if stream >= 0 else number for number, stream in enumerate((pipes[0], pipes[3], pipes[5]))]
         environment = {name: str(value) for name, value in (os.environ if env is None else env).items()}
-        self.pid = _nursery().start(command, os.fspath(cwd or os.getcwd()), environment, given)
+        self.pid = _nursery(servers=command[0] == "-m").start(command, os.fspath(cwd or os.getcwd()), environment, given)
         self._child_created = True
         self._close_pipe_fds(*pipes)
 
@@ -60,11 +65,13 @@ def run(command, *, timeout=None, check=False, capture_output=False, **options):
 class _Nursery:
     """The process with PyTorch, as its parent sees it."""
 
-    def __init__(self):
+    def __init__(self, seed):
         self._asking = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LONGEST)
-        environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        # It loads PyTorch first. Whoever waits in vain must not be given the answer that another one waited for.
+        self._socket.settimeout(120)
+        environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONHASHSEED": str(seed)}
         self._process = subprocess.Popen([sys.executable, __file__, str(other.fileno())], pass_fds=[other.fileno()], env=environment)
         other.close()
         atexit.register(self._stop)
@@ -73,8 +80,12 @@ class _Nursery:
         """The pid of a new program."""
         asked = json.dumps({"command": command, "folder": folder, "environment": environment}).encode()
         with self._asking, _next_of_kin():
-            socket.send_fds(self._socket, [asked], streams)
-            answer = self._socket.recv(64)
+            try:
+                socket.send_fds(self._socket, [asked], streams)
+                answer = self._socket.recv(64)
+            except TimeoutError:
+                self._socket.close()
+                raise
         if not answer:
             raise RuntimeError("the process with PyTorch has ended")
         return int(answer)
@@ -84,14 +95,14 @@ class _Nursery:
         self._process.wait()
 
 
-_making, _made = threading.Lock(), []
+_making, _made = threading.Lock(), {}
 
 
-def _nursery():
+def _nursery(servers):
     with _making:
-        if not _made:
-            _made.append(_Nursery())
-    return _made[0]
+        if servers not in _made:
+            _made[servers] = _Nursery(seed=1 + servers)
+    return _made[servers]
 
 
 @contextlib.contextmanager
@@ -115,9 +126,12 @@ def _serve(asked):
         reads, writes = os.pipe()
         between = os.fork()
         if not between:
+            gone, here = os.pipe()
             pid = os.fork()
             if not pid:
-                for ours in (reads, writes, asked.detach()):
+                os.close(here)
+                os.read(gone, 1)  # nothing, once its parent has ended
+                for ours in (gone, reads, writes, asked.detach()):
                     os.close(ours)
                 return json.loads(message), streams
             os.write(writes, str(pid).encode())
