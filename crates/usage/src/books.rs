@@ -201,25 +201,39 @@ fn holdings(state: &State, allocation: &Allocation, rank: Rank) -> Vec<Holding> 
 fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
     let job = state.job(job)?;
     let attempt = job.history.iter().rev().find(|attempt| attempt.allocation == allocation)?;
-    let was_interrupted = matches!(
-        attempt.reason.as_ref()?,
+    // All are named, so that a new one has to be thought of here.
+    let was_interrupted = match attempt.reason.as_ref()? {
         Reason::NonZeroExit { .. }
-            | Reason::Signalled { .. }
-            | Reason::StartFailed { .. }
-            | Reason::CheckpointDamaged { .. }
-            | Reason::NodeFault { .. }
-            | Reason::OutOfMemory
-            | Reason::WorkerVanished
-            | Reason::NodeLost { .. }
-            | Reason::Preempted { .. }
-            | Reason::Drained { .. }
-            | Reason::SuspendedByUser
-            | Reason::IdleSuspended
-            | Reason::Moving
-            | Reason::MoveFailed
-            | Reason::HostLost
-            | Reason::NotRestored { .. }
-    );
+        | Reason::Signalled { .. }
+        | Reason::StartFailed { .. }
+        | Reason::CheckpointDamaged { .. }
+        | Reason::NodeFault { .. }
+        | Reason::OutOfMemory
+        | Reason::WorkerVanished
+        | Reason::NodeLost { .. }
+        | Reason::Preempted { .. }
+        | Reason::Drained { .. }
+        | Reason::SuspendedByUser
+        | Reason::OutsideWindow
+        | Reason::Growing
+        | Reason::IdleSuspended
+        | Reason::Moving
+        | Reason::MoveFailed
+        | Reason::HostLost
+        | Reason::NotRestored { .. } => true,
+        Reason::Exited | Reason::Cancelled { .. } | Reason::TimeLimit | Reason::IdleReleased => false,
+        // These end no attempt.
+        Reason::Submitted
+        | Reason::Held
+        | Reason::Backoff
+        | Reason::Queued
+        | Reason::Granted
+        | Reason::WaitingForPreempted
+        | Reason::Started
+        | Reason::NodeDisconnected { .. }
+        | Reason::IdleNoticed
+        | Reason::IdlePreemptible => false,
+    };
     let saved_at = attempt.saved_at.filter(|_| !job.state.is_terminal());
     was_interrupted.then_some(Change::Lost { allocation, saved_at })
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::{
-    AllocationId, AllocationPhase, CardKind, Command, JobId, Level, LogTime, Observation, State, StopCause, Touched,
-    WorkerReport, WorkerState,
+    AllocationId, AllocationPhase, CardKind, Command, JobId, Level, LogTime, Observation, QueueSettings, State,
+    StopCause, Touched, WindowOf, WorkerReport, WorkerState,
 };
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
@@ -287,6 +287,29 @@ fn lost_is_what_no_checkpoint_holds() {
     let begin = world.state.time().0 - 5_000;
     assert_eq!(lost(0), [(4 * 5_000, 4 * 2_000), (2 * 5_000, 2 * 5_000)]);
     assert_eq!(lost(begin + 4_000), [(4 * 1_000, 4 * 1_000), (2 * 1_000, 2 * 1_000)]);
+}
+
+/// A job whose window closes loses what it had not saved, as any job that is suspended does.
+#[test]
+fn a_window_that_closes_costs_what_was_not_saved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut world = World::new();
+    world.apply(Command::RaiseLevel { to: Level::Two }, 0);
+    world.go(&Step::Submit { tflops: 4, gang: 1, priority: 0 }, 0);
+    world.go(&Step::Decide, 0);
+    world.go(&Step::Start, 0);
+    let name = world.state.job(JobId(1)).expect("submitted").spec.queue.clone();
+    let windows = vec!["0 20 * * * for 10h".to_owned()];
+    let queue = QueueSettings { windows: windows.clone(), ..QueueSettings::new(&name) };
+    world.apply(Command::SetQueue { queue }, 0);
+    let time = LogTime(world.state.time().0 + 3_600_000);
+    world.apply(Command::CloseUntil { whose: WindowOf::Queue(name), windows, time }, 3_000);
+    let exit = tessera_testkit::exit(StopCause::Ordered, Some(1));
+    world.report(0, |_, _| Some(Observation::Stopped(exit.clone())));
+    let mut database = Database::open(&folder.path().join("usage.sqlite"), "pool").expect("it opens");
+    database.keep(&world.entries, (world.state.revision(), world.state.time())).expect("it is kept");
+    let rows = database.sums(&Query { by: GroupBy::Job, rows: 10, ..Query::default() }).expect("sums").rows;
+    assert_eq!((rows[0].sums.block_ms, rows[0].sums.lost_block_ms), (4 * 3_000, 4 * 3_000));
 }
 
 #[test]
