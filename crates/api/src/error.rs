@@ -241,53 +241,16 @@ fn shortened(text: &str) -> String {
 // the comments of the values say.
 include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
-/// The reason of a refusal by the ledger.
-const fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
-    match rejection {
-        Rejection::Invalid { .. } => ErrorReason::InvalidField,
-        Rejection::RequestIdReused => ErrorReason::RequestIdReused,
-        Rejection::UnknownJob(_) => ErrorReason::JobUnknown,
-        Rejection::UnknownNode(_) => ErrorReason::NodeUnknown,
-        Rejection::UnknownCard(_) => ErrorReason::CardUnknown,
-        Rejection::UnknownQueue(_) => ErrorReason::QueueUnknown,
-        Rejection::UnknownMove(_) => ErrorReason::MoveUnknown,
-        Rejection::IllegalTransition { .. } => ErrorReason::IllegalTransition,
-        Rejection::ExceedsPool { .. } | Rejection::ExceedsGang { .. } => ErrorReason::ExceedsPool,
-        Rejection::ExceedsCard { .. } | Rejection::ExceedsCardMemory { .. } => ErrorReason::ExceedsCard,
-        Rejection::ExceedsMemory { .. } => ErrorReason::ExceedsMemory,
-        Rejection::ExceedsHost { .. } => ErrorReason::ExceedsHost,
-        Rejection::TooManyJobs { .. } => ErrorReason::TooManyJobs,
-        Rejection::SpecBudgetExhausted { .. } => ErrorReason::SpecBudgetExhausted,
-        Rejection::TooManyQueues { .. } => ErrorReason::TooManyQueues,
-        Rejection::TooManyNodes { .. } => ErrorReason::TooManyNodes,
-        Rejection::TooManyCards { .. } => ErrorReason::TooManyCards,
-        Rejection::NodeNameTaken { .. } => ErrorReason::NodeNameTaken,
-        Rejection::NodeBusy { .. } => ErrorReason::NodeBusy,
-        Rejection::NodeChanged { .. } => ErrorReason::NodeChanged,
-        Rejection::NodeCloned { .. } => ErrorReason::NodeCloned,
-        Rejection::NodeNotGrantable(_) => ErrorReason::NodeNotGrantable,
-        Rejection::BlocksNotFree { .. } => ErrorReason::BlocksNotFree,
-        Rejection::MemoryNotFree { .. } => ErrorReason::MemoryNotFree,
-        Rejection::GrantMismatch { .. } => ErrorReason::GrantMismatch,
-        Rejection::NotPreemptible { .. } => ErrorReason::NotPreemptible,
-        Rejection::QueueLimit { .. } => ErrorReason::QueueLimit,
-        Rejection::QueueBusy(_) => ErrorReason::QueueBusy,
-        Rejection::ConfigChanged => ErrorReason::ConfigChanged,
-        Rejection::MoveStale(_) => ErrorReason::MoveStale,
-        Rejection::NoMasterPort(_) => ErrorReason::NoMasterPort,
-        Rejection::StaleAllocation(_) => ErrorReason::StaleAllocation,
-        Rejection::CardPinned(_) => ErrorReason::CardPinned,
-        Rejection::HostNotFree { .. } => ErrorReason::HostNotFree,
-        Rejection::CardTakenWhole { .. } => ErrorReason::CardTakenWhole,
-        Rejection::LevelNotInForce { .. } | Rejection::LevelHeld { .. } => ErrorReason::NotSupported,
-        Rejection::RequestForgotten => ErrorReason::RequestTooOld,
-    }
+/// The reason of a refusal by the ledger: of the same name as its code. What no user does has none.
+fn reason_of_rejection(rejection: &Rejection) -> ErrorReason {
+    let name = format!("ERROR_REASON_{}", rejection.code());
+    ErrorReason::from_str_name(&name).unwrap_or(ErrorReason::NotSupported)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_ledger::{JobId, JobState, MilliTflops};
+    use tessera_ledger::{JobId, Level, MilliTflops};
 
     const PROTO: &str = include_str!("../../../proto/tessera/v1/error_reason.proto");
 
@@ -319,17 +282,15 @@ mod tests {
 
     #[test]
     fn the_ledgers_codes_are_reasons_of_the_api() {
-        let rejections = [
-            Rejection::RequestIdReused,
-            Rejection::UnknownJob(JobId(1)),
-            Rejection::ExceedsPool { demand: MilliTflops(2), total: MilliTflops(1) },
-            Rejection::IllegalTransition { job: JobId(1), state: JobState::Running, action: "held" },
-            Rejection::QueueBusy("a".to_owned()),
-            Rejection::invalid("spec.gang", "must be 1 to 4096"),
-        ];
-        for rejection in rejections {
-            assert_eq!(reason_name(reason_of_rejection(&rejection)), rejection.code());
-        }
+        let source = include_str!("../../ledger/src/rejection.rs");
+        let codes = source.lines().filter_map(|line| line.trim().strip_suffix("\",")?.split_once(" => \""));
+        let codes: Vec<&str> = codes.map(|(_, code)| code).collect();
+        assert!(codes.len() > 30 && codes.contains(&"JOB_UNKNOWN"), "they are written otherwise now: {codes:?}");
+        let known = |code: &&str| ErrorReason::from_str_name(&format!("ERROR_REASON_{code}")).is_some();
+        let unknown: Vec<&str> = codes.into_iter().filter(|code| !known(code)).collect();
+        assert_eq!(unknown, ["LEVEL_NOT_IN_FORCE", "LEVEL_HELD"], "commands that only members propose");
+        assert_eq!(reason_of_rejection(&Rejection::UnknownJob(JobId(1))), ErrorReason::JobUnknown);
+        assert_eq!(reason_of_rejection(&Rejection::LevelHeld { in_force: Level::Two }), ErrorReason::NotSupported);
     }
 
     #[test]
