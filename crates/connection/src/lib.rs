@@ -4,6 +4,10 @@
 //! Everything above them speaks gRPC or HTTP over whatever bytes they carry. A real process stands on TCP; a simulated
 //! one on a [`Dialer`] and a [`Listener`] of another making. What protects the bytes on their way is [`Transport`]'s
 //! matter alone, and who is at the other end is told to services as a [`Peer`].
+//!
+//! What goes past them is not between processes of the control plane: programs and slice servers, which prove to each
+//! other that they know the token of an allocation (`slice`); object stores and collectors of telemetry, which their
+//! libraries reach by a URL with its own scheme; and sockets within one host.
 
 /// Passes what is written into a connection around another one on to `self.$io`.
 #[macro_export]

@@ -10,6 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::time::timeout;
+use tonic::codegen::http::uri::InvalidUri;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::Service as _;
 use tower::util::ServiceFn;
@@ -131,6 +132,14 @@ impl Outbound {
                 .keep_alive_while_idle(while_idle);
         }
         Ok(endpoint.initial_stream_window_size(terms.window_bytes).initial_connection_window_size(terms.window_bytes))
+    }
+
+    /// The URI of a page of the process at `address` (`host:port`).
+    ///
+    /// # Errors
+    /// When the address or the path cannot be one.
+    pub fn page(&self, address: &str, path: &str) -> Result<Uri, InvalidUri> {
+        format!("{}{path}", self.transport.uri(address)).parse()
     }
 
     /// What opens connections to `address` (`host:port`) for a client of HTTP that is not a [`Channel`].

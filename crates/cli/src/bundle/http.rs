@@ -7,7 +7,6 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tessera_connection::{Outbound, Terms};
-use tonic::codegen::http::Uri;
 
 /// Most bytes of a page.
 const MOST: usize = 4 << 20;
@@ -20,8 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why it could not be read.
 pub(super) async fn page(address: &str, path: &str) -> Result<Vec<u8>, String> {
     let asked = async {
-        let uri = format!("http://{address}{path}").parse::<Uri>().map_err(|error| format!("{address}: {error}"))?;
-        let connector = Outbound::default().connector(address, &Terms::default());
+        let outbound = Outbound::default();
+        let uri = outbound.page(address, path).map_err(|error| format!("{address}: {error}"))?;
+        let connector = outbound.connector(address, &Terms::default());
         let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
         let answer = client.get(uri).await.map_err(|error| crate::failure::chain(&error))?;
         if !answer.status().is_success() {

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use tessera_actor::Backoff;
 use tessera_slice::handshake::Credentials;
 use tessera_slice::{Address, Attendance, Error};
 
@@ -128,7 +129,8 @@ struct Speaker {
 
 impl Speaker {
     fn speak(mut self) {
-        let (mut has_come, mut often, mut patience) = (false, false, PAUSE);
+        let (mut has_come, mut often) = (false, false);
+        let mut until_it_comes = Backoff { first: PAUSE, longest: LONGEST_PAUSE }.pauses();
         loop {
             let heard = came_of(self.say(Attendance::is_here), Heard::Here);
             has_come |= heard == Heard::Here;
@@ -138,9 +140,8 @@ impl Speaker {
             let pause = match (often, has_come) {
                 (true, _) => PAUSE,
                 (false, true) => BEAT,
-                (false, false) => patience,
+                (false, false) => until_it_comes.next().unwrap_or(LONGEST_PAUSE),
             };
-            patience = LONGEST_PAUSE.min(2 * patience);
             match self.asked.recv_timeout(pause) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
