@@ -62,7 +62,7 @@ impl Sums {
 /// One group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// What its members have in common: a number, a name, or the value of a label; empty: they have no such label.
+    /// What all of it has in common: a number, a name, or the value of a label; empty: they have no such label.
     pub key: String,
     /// The name of the job, in sums job by job.
     pub name: String,

@@ -132,7 +132,7 @@ impl WorkerGroup {
         }
         let freezing = self.freeze(true);
         // 0 would be this very process' group.
-        for pid in self.members().into_iter().filter(|pid| *pid != UNKNOWN_MEMBER) {
+        for pid in self.pids().into_iter().filter(|pid| *pid != UNKNOWN_PROCESS) {
             // A pid that cannot be signalled shows up again in the next round, and in the end as an unconfirmed kill.
             let _ = kill_pid(pid);
         }
@@ -174,20 +174,20 @@ impl WorkerGroup {
     /// Whether nothing alive is in it. Zombies do not count: they compute nothing and hold no memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.members().into_iter().any(|pid| pid == UNKNOWN_MEMBER || has_live_thread(pid))
+        !self.pids().into_iter().any(|pid| pid == UNKNOWN_PROCESS || has_live_thread(pid))
     }
 
     /// Whether a process is in it.
     #[must_use]
     pub fn holds(&self, pid: i32) -> bool {
-        self.members().contains(&pid)
+        self.pids().contains(&pid)
     }
 
-    /// Every pid in it and in groups below it; [`UNKNOWN_MEMBER`] for what has no pid here or could not be looked at.
-    pub(super) fn members(&self) -> Vec<i32> {
+    /// Every pid in it and in groups below it; [`UNKNOWN_PROCESS`] for what has no pid here or could not be looked at.
+    pub(super) fn pids(&self) -> Vec<i32> {
         let mut pids = Vec::new();
         if let Some((path, _)) = &self.record.tracking {
-            collect_members(path, &mut pids);
+            collect_pids(path, &mut pids);
         }
         pids
     }
@@ -327,21 +327,21 @@ fn write_if_present(folder: &Path, file: &str, content: &str) -> Result<(), Cgro
 }
 
 /// How the kernel names a process of another pid namespace, and how we name what could not be looked at.
-const UNKNOWN_MEMBER: i32 = 0;
+const UNKNOWN_PROCESS: i32 = 0;
 
-fn collect_members(folder: &Path, pids: &mut Vec<i32>) {
+fn collect_pids(folder: &Path, pids: &mut Vec<i32>) {
     let own = match fs::read_to_string(folder.join("cgroup.procs")) {
         Ok(own) => own,
         Err(error) if is_gone(&error) => String::new(),
         Err(_) => {
             // It could not be looked at: a kill must not count as confirmed because of that (law L2).
-            pids.push(UNKNOWN_MEMBER);
+            pids.push(UNKNOWN_PROCESS);
             return;
         }
     };
     pids.extend(own.lines().filter_map(|line| line.trim().parse::<i32>().ok()));
     for below in folders_below(folder) {
-        collect_members(&below, pids);
+        collect_pids(&below, pids);
     }
 }
 
@@ -358,7 +358,7 @@ fn remove_tree(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
-/// The folders below; none when the folder itself cannot be read, which for the members of a group was noticed before.
+/// The folders below; none when the folder itself cannot be read, which for the processes of a group was noticed before.
 fn folders_below(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries

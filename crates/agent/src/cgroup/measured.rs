@@ -44,7 +44,7 @@ impl WorkerGroup {
     }
 
     fn processes(&self) -> impl Iterator<Item = i32> {
-        self.members().into_iter().filter(|pid| *pid > 0)
+        self.pids().into_iter().filter(|pid| *pid > 0)
     }
 }
 

@@ -293,7 +293,7 @@ class Group:
         self._told = told
         servers = [dataclasses.asdict(server) for server in self.servers]
         for connection in self._connections.values():
-            connection.send(json.dumps({"members": servers, "host": own_host, "port": getattr(store, "port", 0), "told": told}).encode())
+            connection.send(json.dumps({"servers": servers, "host": own_host, "port": getattr(store, "port", 0), "told": told}).encode())
         return store
 
     @property
@@ -368,7 +368,7 @@ class Group:
         if "refused" in answer:
             raise ConnectionError(f"the first slice server at {self._address} refused: {answer['refused']}")
         self._connections[0] = connection
-        self.servers = [Server(**server) for server in answer["members"]]
+        self.servers = [Server(**server) for server in answer["servers"]]
         self._told = answer["told"]
         # One that is on the host of the first server is reached by the others where that is.
         hosts = connection.hosts

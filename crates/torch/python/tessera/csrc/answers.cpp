@@ -21,14 +21,14 @@ Tensor Group::read(uint64_t id, const Layout& layout) {
   auto& placed = book(id);
   if (placed.at(0)) return leads() ? own_.tensor(id, layout).contiguous().cpu() : Tensor();
   int from = lowest(placed.holders);
-  if (members_.own != 0 && members_.own != from) return {};
-  Tensor seen = by_itself(members_.own, [&] {
-    if (members_.own == from) return own_.tensor(id, layout).contiguous();
+  if (servers_.own != 0 && servers_.own != from) return {};
+  Tensor seen = by_itself(servers_.own, [&] {
+    if (servers_.own == from) return own_.tensor(id, layout).contiguous();
     return at::empty(layout.sizes, at::TensorOptions(layout.type).device(own_.device()));
   });
   if (seen.numel()) exchange_.pass(seen, from, 0);
   counted.exchanges++, counted.moved_bytes += seen.nbytes();
-  return by_itself(members_.own, [&] { return seen.cpu(); });
+  return by_itself(servers_.own, [&] { return seen.cpu(); });
 }
 
 // What one device would not have: the results of operations since one of them failed, and what was written by some servers only.
@@ -57,7 +57,7 @@ bool Group::settle() {
   // What all found at once, all have skipped what followed.
   if (!all_failed || *earliest != *latest) lose_since(*earliest, *latest, first);
   if (first != 0) {
-    Bytes told = members_.own == first ? own_.failure_text() : Bytes();
+    Bytes told = servers_.own == first ? own_.failure_text() : Bytes();
     told.resize(exchange_.gather(told.size())[first]);
     Tensor text = at::empty({int64_t(told.size())}, at::kByte);
     std::memcpy(text.mutable_data_ptr(), told.data(), told.size());

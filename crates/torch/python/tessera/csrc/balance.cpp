@@ -33,12 +33,12 @@ void Group::go_on() {
 void Group::weigh() {
   own_.pay(true);
   uint64_t computed = own_.meters.computed;
-  auto took = static_cast<int64_t>((computed - computed_) / members_.part);
+  auto took = static_cast<int64_t>((computed - computed_) / servers_.part);
   computed_ = computed;
   if (split_ != Split::kBatch) return;
   auto& weights = division_.weights();
   // The same at each server, bit by bit: each tells its own as a whole number.
-  int64_t own = took < kTelling ? 0 : std::llround(weights[members_.own] * kScale * kTelling / took);
+  int64_t own = took < kTelling ? 0 : std::llround(weights[servers_.own] * kScale * kTelling / took);
   auto wanted = exchange_.gather(own);
   if (std::any_of(wanted.begin(), wanted.end(), [](int64_t one) { return one <= 0; })) return;
   int64_t sum = 0;
@@ -53,7 +53,7 @@ void Group::weigh() {
   // A server that is faster than was thought is not therefore larger.
   auto more = growth(next);
   for (int server = 0; server < size(); server++) {
-    if (more[server] > 0 && most_at_[server] + more[server] > members_.memory[server]) return next_weights_.clear();
+    if (more[server] > 0 && most_at_[server] + more[server] > servers_.memory[server]) return next_weights_.clear();
   }
   next_weights_ = next;
 }

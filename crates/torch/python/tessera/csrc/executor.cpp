@@ -96,8 +96,8 @@ void Executor::note_for_all(const std::string& name) {
   if (group_) group_->failed = true;
 }
 
-void Executor::join(Exchange exchange, Members members, const std::string& split) {
-  group_ = std::make_unique<Group>(*this, std::move(exchange), std::move(members), split_of(split));
+void Executor::join(Exchange exchange, Servers servers, const std::string& split) {
+  group_ = std::make_unique<Group>(*this, std::move(exchange), std::move(servers), split_of(split));
 }
 
 void Executor::lead(const Transport* follower) { group_->follow(follower); }

@@ -46,7 +46,7 @@ Tensor bytes_of(const c10::Storage& storage, int64_t begin, int64_t length, c10:
 
 class Group;
 struct Exchange;
-struct Members;
+struct Servers;
 struct Signature;
 
 class Executor {
@@ -104,7 +104,7 @@ class Executor {
   Meters meters;
 
   // As one of several servers of a card (group.h): the first one, which passes the stream on, or another.
-  void join(Exchange exchange, Members members, const std::string& split);
+  void join(Exchange exchange, Servers servers, const std::string& split);
   void lead(const Transport* follower);
   Group* group() const { return group_.get(); }
   const std::string& broken_device() const { return broken_device_; }

@@ -9,11 +9,11 @@ namespace tessera {
 constexpr uint64_t kSmall = 64 << 10;  // bytes of a storage that is copied to where it is read, and not moved there
 constexpr int64_t kBucket = 32 << 20;  // bytes that are summed at once
 
-Group::Group(Executor& own, Exchange exchange, Members members, Split split)
-    : own_(own), exchange_(std::move(exchange)), members_(std::move(members)), division_(members_.rates),
-      watch_(members_.memory, division_), first_split_(split), split_(split), used_(members_.memory.size()), most_at_(members_.memory.size()), random_((uint64_t(1) << members_.memory.size()) - 1) {
+Group::Group(Executor& own, Exchange exchange, Servers servers, Split split)
+    : own_(own), exchange_(std::move(exchange)), servers_(std::move(servers)), division_(servers_.rates),
+      watch_(servers_.memory, division_), first_split_(split), split_(split), used_(servers_.memory.size()), most_at_(servers_.memory.size()), random_((uint64_t(1) << servers_.memory.size()) - 1) {
   for (int server = 0; server < size(); server++) fastest_first_.push_back(server);
-  std::stable_sort(fastest_first_.begin(), fastest_first_.end(), [&](int a, int b) { return members_.rates[a] > members_.rates[b]; });
+  std::stable_sort(fastest_first_.begin(), fastest_first_.end(), [&](int a, int b) { return servers_.rates[a] > servers_.rates[b]; });
   bucket_ = room(kBucket);
   leave_out_waiting();
 }
@@ -75,7 +75,7 @@ void Group::provide(const Coming& coming) const {
     }
     if (more == 0 || fits(server, more)) continue;
     auto text = c10::str("over the memory of slice ", server, " of ", size(), ": ", more, " bytes asked for, ", used_[server], " of ",
-                         members_.memory[server], " in use");
+                         servers_.memory[server], " in use");
     throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, text);
   }
 }
@@ -117,7 +117,7 @@ void Group::describe(Bytes& to, const std::string& about) const {
 
 uint64_t Group::memory() const {
   uint64_t sum = 0;
-  for (auto memory : members_.memory) sum += memory;
+  for (auto memory : servers_.memory) sum += memory;
   return sum;
 }
 
@@ -129,7 +129,7 @@ uint64_t Group::held() const {
 
 // A storage of this server that the book has provided for already.
 Tensor Group::room(uint64_t bytes) {
-  return by_itself(members_.own, [&] { return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(own_.device())); });
+  return by_itself(servers_.own, [&] { return at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(own_.device())); });
 }
 
 void Group::own_part(uint64_t id, const Tensor& bytes) {
@@ -140,12 +140,12 @@ void Group::own_part(uint64_t id, const Tensor& bytes) {
 // This server's part of a storage, as bytes. What an operation that failed here has left out is nothing, and found by `settle`.
 Tensor Group::part(uint64_t id, const Placed& as) {
   auto found = own_.storages_.find(id);
-  auto bytes = part_of(as, members_.own);
+  auto bytes = part_of(as, servers_.own);
   if (found == own_.storages_.end()) {
     own_.note(kRuntime, "operation", "a tensor is lost because of an earlier error");
     return room(bytes).zero_();
   }
-  if (found->second.storage.nbytes() < bytes) throw Lost(c10::str("slice ", members_.own, " has less of storage ", id, " than its book says"));
+  if (found->second.storage.nbytes() < bytes) throw Lost(c10::str("slice ", servers_.own, " has less of storage ", id, " than its book says"));
   return bytes_of(found->second.storage, 0, bytes, own_.device());
 }
 
@@ -178,7 +178,7 @@ void Group::clear() {
   placed_.clear();
   divided_ = most_divided_ = 0;
   next_weights_.clear();
-  division_ = Division(members_.rates);
+  division_ = Division(servers_.rates);
   std::fill(used_.begin(), used_.end(), 0);
   std::fill(most_at_.begin(), most_at_.end(), 0);
   failed = elsewhere_ = false;
@@ -211,7 +211,7 @@ void Group::sum(const std::vector<uint64_t>& ids) {
       Tensor sums = bucket.narrow(0, 0, filled);
       exchange_.sum(sums);
       counted.exchanges++, counted.summed_bytes += sums.nbytes();
-      by_itself(members_.own, [&] { for (auto& [piece, there] : pieces) piece.copy_(there); });
+      by_itself(servers_.own, [&] { for (auto& [piece, there] : pieces) piece.copy_(there); });
       pieces.clear(), filled = 0;
     };
     for (auto id : same) {
@@ -219,7 +219,7 @@ void Group::sum(const std::vector<uint64_t>& ids) {
       for (int64_t from = 0, count; from < own.numel(); from += count) {
         count = std::min(own.numel() - from, bucket.numel() - filled);
         pieces.emplace_back(own.narrow(0, from, count), bucket.narrow(0, filled, count));
-        by_itself(members_.own, [&] { pieces.back().second.copy_(pieces.back().first); });
+        by_itself(servers_.own, [&] { pieces.back().second.copy_(pieces.back().first); });
         if ((filled += count) == bucket.numel()) add_up();
       }
     }
@@ -249,16 +249,16 @@ void Group::everywhere(const std::vector<uint64_t>& ids) {
   for (auto& [id, next] : coming) {
     auto& before = placed_.at(id);
     int64_t bytes = before.bytes;
-    Tensor whole = before.kind == Placed::kWhole && before.at(members_.own) ? part(id, before) : room(bytes);
+    Tensor whole = before.kind == Placed::kWhole && before.at(servers_.own) ? part(id, before) : room(bytes);
     // What nobody has written is the same everywhere.
-    if (before.kind == Placed::kNowhere) by_itself(members_.own, [&] { whole.zero_(); });
+    if (before.kind == Placed::kNowhere) by_itself(servers_.own, [&] { whole.zero_(); });
     if (before.kind == Placed::kWhole) pieces.emplace_back(whole, lowest(before.holders));
     if (before.kind == Placed::kRows) {
       auto& begins = division_.of(before.units);
       int64_t unit = bytes / before.units;
       for (int server = 0; server < size(); server++) {
         auto piece = whole.narrow(0, begins[server] * unit, (begins[server + 1] - begins[server]) * unit);
-        if (server == members_.own) by_itself(server, [&] { piece.copy_(part(id, before)); });
+        if (server == servers_.own) by_itself(server, [&] { piece.copy_(part(id, before)); });
         pieces.emplace_back(piece, server);
       }
     }
@@ -285,22 +285,22 @@ void Group::at_one(uint64_t id, int server, bool written) {
   next.holders = copies && !written ? before.holders | bit(server) : bit(server);
   rebook(id, next);
   if (before.kind == Placed::kNowhere) {
-    if (server == members_.own) own_part(id, room(before.bytes));
+    if (server == servers_.own) own_part(id, room(before.bytes));
     return;
   }
   if (!there && before.bytes) {
     int from = lowest(before.holders);
-    bool receives = server == members_.own;
-    if (receives || from == members_.own) {
-      Tensor bytes = from == members_.own ? part(id, before) : room(before.bytes);
+    bool receives = server == servers_.own;
+    if (receives || from == servers_.own) {
+      Tensor bytes = from == servers_.own ? part(id, before) : room(before.bytes);
       exchange_.pass(bytes, from, server);
       if (receives) own_part(id, bytes);
     }
     counted.exchanges++, counted.moved_bytes += before.bytes;
-  } else if (!there && server == members_.own) {
+  } else if (!there && server == servers_.own) {
     own_part(id, room(0));
   }
-  if (!next.at(members_.own)) own_.drop(id);
+  if (!next.at(servers_.own)) own_.drop(id);
 }
 
 // Divides one by rows.
@@ -313,9 +313,9 @@ void Group::by_rows(uint64_t id, int64_t units) {
   next.kind = Placed::kRows, next.holders = 0, next.units = units;
   provide({{id, next}});
   auto& begins = division_.of(units);
-  int64_t unit = next.bytes / units, begin = begins[members_.own] * unit, length = begins[members_.own + 1] * unit - begin;
+  int64_t unit = next.bytes / units, begin = begins[servers_.own] * unit, length = begins[servers_.own + 1] * unit - begin;
   Tensor own = room(length);
-  if (!empty) by_itself(members_.own, [&] { own.copy_(part(id, whole).narrow(0, begin, length)); });
+  if (!empty) by_itself(servers_.own, [&] { own.copy_(part(id, whole).narrow(0, begin, length)); });
   note(id, next);
   own_part(id, own);
 }
@@ -329,8 +329,8 @@ void Group::random_at(uint64_t servers) {
   int from = lowest(random_);
   Tensor state = own_.random_state();
   if (servers == all()) exchange_.spread({{state, from}});
-  else if (members_.own == from || members_.own == lowest(servers)) exchange_.pass(state, from, lowest(servers));
-  if (members_.own != from && servers >> members_.own & 1) own_.set_random_state(state);
+  else if (servers_.own == from || servers_.own == lowest(servers)) exchange_.pass(state, from, lowest(servers));
+  if (servers_.own != from && servers >> servers_.own & 1) own_.set_random_state(state);
   random_ = servers;
 }
 
@@ -339,10 +339,10 @@ void Group::random_at(uint64_t servers) {
 int Group::home(uint64_t bytes) const {
   if (split_ == Split::kOne) return fastest_first_[0];
   for (uint64_t fifths : {1, 2, 4, 5}) {
-    for (int server : fastest_first_) if (used_[server] + bytes <= members_.memory[server] / 5 * fifths) return server;
+    for (int server : fastest_first_) if (used_[server] + bytes <= servers_.memory[server] / 5 * fifths) return server;
   }
   int emptiest = 0;
-  auto left = [&](int server) { return int64_t(members_.memory[server]) - int64_t(used_[server]); };
+  auto left = [&](int server) { return int64_t(servers_.memory[server]) - int64_t(used_[server]); };
   for (int server = 1; server < size(); server++) if (left(server) > left(emptiest)) emptiest = server;
   return emptiest;
 }
@@ -355,10 +355,10 @@ void Group::resize(uint64_t id, uint64_t bytes) {
     next.bytes = bytes;
     rebook(id, next);
   });
-  if (!before.at(members_.own)) return;
+  if (!before.at(servers_.own)) return;
   Tensor larger = room(bytes), old = part(id, before);
   auto both = std::min<int64_t>(bytes, before.bytes);
-  by_itself(members_.own, [&] { larger.narrow(0, 0, both).copy_(old.narrow(0, 0, both)); });
+  by_itself(servers_.own, [&] { larger.narrow(0, 0, both).copy_(old.narrow(0, 0, both)); });
   own_part(id, larger);
 }
 
@@ -381,11 +381,11 @@ void Group::write(uint64_t id, const Layout& layout, Tensor host, bool bulk) {
     auto holders = placed->holders;
     int to = lowest(holders);
     if (holders & (holders - 1)) exchange_.spread({{host, 0}});
-    else if (to != 0 && (members_.own == 0 || members_.own == to)) exchange_.pass(host, 0, to);
+    else if (to != 0 && (servers_.own == 0 || servers_.own == to)) exchange_.pass(host, 0, to);
     counted.exchanges += holders != 1, counted.moved_bytes += holders != 1 ? host.nbytes() : 0;
   }
-  if (!placed->at(members_.own) || !own_.storages_.count(id)) return;
-  by_itself(members_.own, [&] {
+  if (!placed->at(servers_.own) || !own_.storages_.count(id)) return;
+  by_itself(servers_.own, [&] {
     Tensor to = own_.tensor(id, layout);
     to.copy_(host.view(to.scalar_type()).view(to.sizes()));
   });

@@ -55,7 +55,7 @@ struct Exchange {
 };
 
 // What the servers of a group are, the same at each.
-struct Members {
+struct Servers {
   int own;
   std::vector<uint64_t> memory;
   std::vector<double> rates;
@@ -97,9 +97,9 @@ constexpr uint64_t kFirstLook = 128;  // operations after which another plan is 
 
 class Group {
  public:
-  Group(Executor& own, Exchange exchange, Members members, Split split);
+  Group(Executor& own, Exchange exchange, Servers servers, Split split);
 
-  bool leads() const { return members_.own == 0; }
+  bool leads() const { return servers_.own == 0; }
   void follow(const Transport* follower) { followers_.push_back(follower); }
   void pass_on(const uint8_t* frame, size_t length);
 
@@ -114,8 +114,8 @@ class Group {
   void lose(uint64_t id) { if (auto found = placed_.find(id); found != placed_.end()) found->second.lost = true; }
   bool is_at_hand(uint64_t id);
   Tensor read(uint64_t id, const Layout& layout);
-  void seeded() { random_ = members_.alike ? all() : 1; }
-  bool has_random() const { return random_ >> members_.own & 1; }
+  void seeded() { random_ = servers_.alike ? all() : 1; }
+  bool has_random() const { return random_ >> servers_.own & 1; }
   void random_at(uint64_t servers);
   void clear();
   // Before an answer: finds an operation that failed at one server only, and has all know it. Says whether there is one.
@@ -144,9 +144,9 @@ class Group {
   void tell(const Bytes& frame);
   Split split() const { return split_; }
   const std::vector<int>& fastest_first() const { return fastest_first_; }
-  int size() const { return members_.memory.size(); }
+  int size() const { return servers_.memory.size(); }
   uint64_t held() const;
-  uint64_t held_here() const { return used_[members_.own]; }
+  uint64_t held_here() const { return used_[servers_.own]; }
   void describe(Bytes& to, const std::string& about) const;
   uint64_t memory() const;
 
@@ -157,7 +157,7 @@ class Group {
  private:
   Executor& own_;
   Exchange exchange_;
-  Members members_;
+  Servers servers_;
   Division division_;
   Watch watch_;
   uint64_t watched_ = 0, next_look_ = kFirstLook, seen_peak_ = 0;
@@ -189,7 +189,7 @@ class Group {
   void with_room(Work work);
   bool make_room();
   bool keep_one_of_each();
-  bool fits(int server, uint64_t bytes) const { return bytes <= members_.memory[server] && used_[server] <= members_.memory[server] - bytes; }
+  bool fits(int server, uint64_t bytes) const { return bytes <= servers_.memory[server] && used_[server] <= servers_.memory[server] - bytes; }
   Tensor room(uint64_t bytes);
   void own_part(uint64_t id, const Tensor& bytes);
   Tensor part(uint64_t id, const Placed& as);

@@ -85,11 +85,11 @@ Tensor Group::fetch(uint64_t id, int64_t begin, int64_t length) {
     tell(frame);
   }
   if (from.size() == 1 && from[0].server == 0) return part(id, placed).narrow(0, begin, length).cpu();
-  Tensor piece = by_itself(members_.own, [&] { return at::zeros({leads() ? length : 0}, at::kByte); });
+  Tensor piece = by_itself(servers_.own, [&] { return at::zeros({leads() ? length : 0}, at::kByte); });
   for (auto& stretch : from) {
-    bool has = stretch.server == members_.own;
+    bool has = stretch.server == servers_.own;
     if (!has && !leads()) continue;
-    Tensor bytes = by_itself(members_.own, [&] {
+    Tensor bytes = by_itself(servers_.own, [&] {
       return has ? part(id, placed).narrow(0, stretch.within, stretch.length).cpu() : piece.narrow(0, stretch.at, stretch.length);
     });
     if (stretch.server != 0) exchange_.pass(bytes, stretch.server, 0);
@@ -134,14 +134,14 @@ void Group::hold(const Holding& as) {
   put(frame, as.id), put(frame, as.bytes), put(frame, as.kind), put(frame, as.holders), put(frame, as.units), put(frame, as.rows);
   tell(frame);
   note(as.id, placed);
-  if (placed.at(members_.own)) own_part(as.id, room(part_of(placed, members_.own)));
+  if (placed.at(servers_.own)) own_part(as.id, room(part_of(placed, servers_.own)));
 }
 
 // A piece of a storage, which only the first server has, to where it belongs.
 void Group::store(uint64_t id, int64_t begin, int64_t length, Tensor piece) {
   auto& placed = book(id);
   check_piece(placed.bytes, begin, length);
-  if (!leads()) piece = by_itself(members_.own, [&] { return at::empty({length}, at::kByte); });
+  if (!leads()) piece = by_itself(servers_.own, [&] { return at::empty({length}, at::kByte); });
   Bytes frame(1, static_cast<char>(kStore));
   put(frame, id), put(frame, begin), put(frame, length);
   auto to = stretches(placed, division_, begin, length);
@@ -149,11 +149,11 @@ void Group::store(uint64_t id, int64_t begin, int64_t length, Tensor piece) {
   bool by_all = placed.kind == Placed::kWhole && placed.holders == all();
   if (by_all) exchange_.spread({{piece, 0}});
   for (auto& stretch : to) {
-    bool takes = stretch.server == members_.own;
+    bool takes = stretch.server == servers_.own;
     if (!takes && !leads()) continue;
     Tensor bytes = piece.narrow(0, stretch.at, stretch.length);
     if (!by_all && stretch.server != 0) exchange_.pass(bytes, 0, stretch.server);
-    if (takes) by_itself(members_.own, [&] { part(id, placed).narrow(0, stretch.within, stretch.length).copy_(bytes); });
+    if (takes) by_itself(servers_.own, [&] { part(id, placed).narrow(0, stretch.within, stretch.length).copy_(bytes); });
   }
 }
 

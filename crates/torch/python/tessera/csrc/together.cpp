@@ -85,7 +85,7 @@ bool Group::each_where_it_is(const Executor::Template& of, const Signature& seen
     };
     uint64_t all_of_it = gives;
     for (auto& [id, bytes] : needed[element]) all_of_it += bytes;
-    auto has_room = [&](int server) { return used[server] + all_of_it - bytes_at(server) <= members_.memory[server]; };
+    auto has_room = [&](int server) { return used[server] + all_of_it - bytes_at(server) <= servers_.memory[server]; };
     // Where most of it is; of two, where the last argument is: gradients are where their parameters are, and what an optimiser keeps
     // comes to them.
     int best = last[element] < 0 ? home(all_of_it) : last[element];
@@ -141,14 +141,14 @@ Decision Group::decide(const Executor::Template& of, const Signature& seen, cons
     if (!known.rows) known.rows = outermost(seen.slots[i]);
     placed.push_back(&known);
   }
-  if (seen.random && !members_.alike) {
+  if (seen.random && !servers_.alike) {
     Decision decision;
     decision.how = Decision::kOne;
     return decision;
   }
   if (split_ != Split::kBatch) return where_storages_are(of, seen, ids);
   Decision decision;
-  if (!seen.random && divide_rows({of, seen, placed, division_, members_.own}, decision)) return decision;
+  if (!seen.random && divide_rows({of, seen, placed, division_, servers_.own}, decision)) return decision;
   return Decision{};
 }
 
@@ -222,9 +222,9 @@ void Group::expect(const Decision& decision, const Executor::Template& of, const
 // What an operator works on at this server.
 Tensor Group::view(uint64_t id, const Layout& layout, const Decision& decision, int dimension) {
   if (decision.how != Decision::kRows || dimension < 0) return own_.tensor(id, layout);
-  auto units = decision.units, part = division_.part(units, members_.own);
+  auto units = decision.units, part = division_.part(units, servers_.own);
   if (placed_.at(id).kind == Placed::kRows) return own_.tensor(id, of_part(layout, dimension, units, part));
-  return own_.tensor(id, within_whole(layout, dimension, units, division_.of(units)[members_.own], part));
+  return own_.tensor(id, within_whole(layout, dimension, units, division_.of(units)[servers_.own], part));
 }
 
 // Leaves of each list the elements that belong to this server.
@@ -241,8 +241,8 @@ static void select(torch::jit::Stack& stack, const std::vector<size_t>& own, siz
 void Group::run(const Decision& decision, const Executor::Template& of, const Signature& seen, const std::vector<uint64_t>& ids,
                 const std::vector<uint64_t>& names, Reader numbers) {
   std::vector<size_t> own;
-  for (size_t i = 0; i < decision.homes.size(); i++) if (decision.homes[i] == members_.own) own.push_back(i);
-  bool here = decision.how == Decision::kOne ? decision.at == members_.own : decision.how != Decision::kEach || !own.empty();
+  for (size_t i = 0; i < decision.homes.size(); i++) if (decision.homes[i] == servers_.own) own.push_back(i);
+  bool here = decision.how == Decision::kOne ? decision.at == servers_.own : decision.how != Decision::kEach || !own.empty();
   if (!here || own_.failure_) return;
   try {
     Executor::Call call{of};
@@ -253,7 +253,7 @@ void Group::run(const Decision& decision, const Executor::Template& of, const Si
     Reader key(of.key);
     auto make = [&](const Layout& layout) {
       auto at = slot++;
-      if (decision.how == Decision::kEach && seen.element[at] >= 0 && decision.homes[seen.element[at]] != members_.own) {
+      if (decision.how == Decision::kEach && seen.element[at] >= 0 && decision.homes[seen.element[at]] != servers_.own) {
         return at::empty({0}, at::TensorOptions(layout.type).device(own_.device()));
       }
       call.inputs.push_back(view(ids[at], layout, decision, decision.how == Decision::kRows ? decision.dims[at] : -1));
@@ -271,7 +271,7 @@ void Group::run(const Decision& decision, const Executor::Template& of, const Si
     for (size_t i = 0; i < outcomes.size(); i++) {
       auto& outcome = outcomes[i];
       if (decision.how != Decision::kRows || outcome.kind != kNew || decision.results[i] < 0) continue;
-      auto part = division_.part(decision.units, members_.own);
+      auto part = division_.part(decision.units, servers_.own);
       outcome.layout = of_part(outcome.layout, decision.results[i], decision.units, part);
       outcome.bytes = outcome.bytes / decision.units * part;
     }

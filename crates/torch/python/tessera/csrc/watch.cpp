@@ -95,7 +95,7 @@ void Group::watch(const Executor::Template& of, const Signature& seen, const std
     placed.push_back(&found->second);
   }
   Decision decision;
-  bool divided = !seen.random && divide_rows({of, seen, placed, division_, members_.own}, decision);
+  bool divided = !seen.random && divide_rows({of, seen, placed, division_, servers_.own}, decision);
   double moved = 0;
   for (size_t i = 0; i < ids.size(); i++) {
     auto next = watch_.book[ids[i]];
@@ -137,7 +137,7 @@ void Group::reconsider() {
   // freed a little later, as that comes when the program gets to it.
   bool grew = watch_.peak() - seen_peak_ > seen_peak_ / 8;
   seen_peak_ = watch_.peak();
-  if (members_.changes && split_ != Split::kBatch && grew) {
+  if (servers_.changes && split_ != Split::kBatch && grew) {
     next_look_ += kFirstLook + watched_ / 4;
     watch_.work = {};
     return;
@@ -156,7 +156,7 @@ void Group::reconsider() {
 
 // By batch there was too little memory, whatever was predicted: from now on nothing is held twice. Says whether that leaves more.
 bool Group::make_room() {
-  if (!members_.changes) return false;
+  if (!servers_.changes) return false;
   watch_.give_up();
   next_weights_.clear();
   bool changed = std::exchange(split_, Split::kLayers) == Split::kBatch;
@@ -181,7 +181,7 @@ bool Group::keep_one_of_each() {
     int at = home(placed->bytes);
     placed->holders = bit(placed->at(at) ? at : lowest(placed->holders));
     count(*placed, true);
-    if (!placed->at(members_.own)) own_.drop(id);
+    if (!placed->at(servers_.own)) own_.drop(id);
   }
   return !several.empty();
 }
