@@ -5,18 +5,22 @@
 //! [`JobSpec::check`]. Whoever reads a whole job takes it apart field by field, here and elsewhere, so that one that is
 //! forgotten does not compile.
 
+mod policies;
+
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::affinity::{Affinity, Packing};
-use crate::checkpoint::{CHECKPOINTS_KEPT, MOST_CHECKPOINTS};
+use crate::checkpoint::MOST_CHECKPOINTS;
 use crate::checks::{GANG_LIMIT, LONGEST, NAME_LIMIT, PRIORITY_LIMIT, check_host, check_name, check_windows};
 use crate::host::HostRequest;
 use crate::queue::DEFAULT_QUEUE;
 use crate::rejection::Rejection;
 use crate::units::{Mebibytes, MilliTflops};
 use crate::virtual_card::{Access, DEVICE_KINDS, DEVICE_LABEL, DEVICE_VERSION_LABEL, VirtualCardRequest};
+
+pub use policies::{CheckpointMode, CheckpointPolicy, OnDisconnect, RetryPolicy, TRANSPARENT_LABEL};
 
 /// Priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 50;
@@ -25,104 +29,6 @@ pub const DEFAULT_PRIORITY: u32 = 50;
 const JOB_BYTES: u64 = 2048;
 /// What one entry of a list or map costs beside its text, in bytes. It never changes either.
 const ENTRY_BYTES: u64 = 48;
-
-/// The label of nodes whose agents dump and restore programs that know nothing of it, and its value: by what.
-pub const TRANSPARENT_LABEL: (&str, &str) = ("tessera.transparent", "criu");
-
-/// Three honest ways to suspend (architecture section 6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CheckpointMode {
-    /// A signal and a grace time; the program writes its checkpoint and exits.
-    Cooperative,
-    /// The process image is dumped.
-    Transparent,
-    /// Stopped, and started again from the beginning.
-    #[default]
-    Requeue,
-}
-
-impl CheckpointMode {
-    /// Whether it can stand in for another mode that is not possible at the moment.
-    #[must_use]
-    pub fn is_one_for(self, mode: Self) -> bool {
-        self == Self::Requeue || (self, mode) == (Self::Cooperative, Self::Transparent)
-    }
-}
-
-/// How a job is suspended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CheckpointPolicy {
-    /// The mode.
-    pub mode: CheckpointMode,
-    /// Signal that asks the program to stop.
-    pub signal: String,
-    /// Time until it is killed.
-    pub grace: Duration,
-    /// How often a cooperative program is asked to save while it runs on; `None`: only when it is stopped.
-    pub every: Option<Duration>,
-    /// Checkpoints that are kept, the newest that count; `None`: [`CHECKPOINTS_KEPT`].
-    pub keep: Option<u32>,
-    /// How a program is saved that was to be dumped and cannot be: [`CheckpointMode::Cooperative`], what it writes when
-    /// it is told to stop; [`CheckpointMode::Requeue`], not at all.
-    pub fallback: CheckpointMode,
-}
-
-impl CheckpointPolicy {
-    /// How many that count are kept.
-    #[must_use]
-    pub fn kept(&self) -> usize {
-        self.keep.map_or(CHECKPOINTS_KEPT, |keep| keep as usize)
-    }
-}
-
-impl Default for CheckpointPolicy {
-    fn default() -> Self {
-        Self {
-            mode: CheckpointMode::Requeue,
-            signal: "SIGTERM".to_owned(),
-            grace: Duration::from_secs(10),
-            every: None,
-            keep: None,
-            fallback: CheckpointMode::Requeue,
-        }
-    }
-}
-
-/// What happens to the work when its node is cut off for longer than its lease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OnDisconnect {
-    /// It is stopped and tried elsewhere.
-    #[default]
-    Stop,
-    /// It goes on; its blocks are not granted again until the node is back or forgotten.
-    Keep,
-}
-
-/// What happens after a failed attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RetryPolicy {
-    /// Retries after the first attempt.
-    pub max_retries: u32,
-    /// Wait before the first one; doubled for each further one.
-    pub backoff: Duration,
-    /// Longest wait.
-    pub max_backoff: Duration,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { max_retries: 0, backoff: Duration::from_secs(1), max_backoff: Duration::from_secs(300) }
-    }
-}
-
-impl RetryPolicy {
-    /// The wait before retry number `retry`, counted from 1.
-    #[must_use]
-    pub fn wait_before(&self, retry: u32) -> Duration {
-        let doubled = self.backoff.saturating_mul(1u32.checked_shl(retry.saturating_sub(1)).unwrap_or(u32::MAX));
-        doubled.min(self.max_backoff)
-    }
-}
 
 /// A job as an engineer submitted it; it never changes afterwards.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

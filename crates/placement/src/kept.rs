@@ -12,13 +12,15 @@
 //! Whoever has waited very long for jobs without a time limit may wait for ever. It does not stand for those behind it:
 //! room is kept for the next one as well, for as many as there may be reservations.
 
+mod reservation;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{JobId, LogTime, NodeId, State, UNKNOWN};
+use tessera_ledger::{LogTime, State, UNKNOWN};
 
 use crate::decide::Limits;
 use crate::demand::Applicant;
@@ -26,8 +28,9 @@ use crate::index::Index;
 use crate::line::shapes::{LineId, Shape, ShapeId};
 use crate::pool::{Moment, Pool};
 use crate::queues::Turn;
-use crate::request::Request;
 use crate::reserve::{self, Kept};
+
+pub use reservation::Reservation;
 
 /// So many times as long as anybody must wait before cards are kept for it must one wait before that is done whoever's
 /// turn it is.
@@ -36,71 +39,6 @@ const VERY_LONG: u32 = 8;
 const IMPOSSIBLE_PASSED_OVER: usize = 4;
 /// The least time that passes.
 const TICK: Duration = Duration::from_millis(1);
-
-/// Cards kept for a job from all jobs behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    holder: WaitingKey,
-    shape: ShapeId,
-    request: Arc<Request>,
-    line: LineId,
-    kept: Kept,
-    /// Whether it is in force from the start of the round.
-    out_of_turn: bool,
-}
-
-impl Reservation {
-    /// For whom.
-    #[must_use]
-    pub fn holder(&self) -> JobId {
-        self.holder.job
-    }
-
-    /// Number of cards.
-    #[must_use]
-    pub fn cards(&self) -> usize {
-        self.kept.cards.len()
-    }
-
-    /// The hosts of which something is kept.
-    pub fn hosts(&self) -> impl Iterator<Item = NodeId> {
-        self.kept.hosts.keys().copied()
-    }
-
-    /// By when all of it is free, if that is known.
-    #[must_use]
-    pub fn free_by(&self) -> Option<LogTime> {
-        self.kept.free_by
-    }
-
-    /// Whether it is kept from the start of a round, whoever's turn it is.
-    #[must_use]
-    pub fn is_out_of_turn(&self) -> bool {
-        self.out_of_turn
-    }
-
-    /// The same without what is kept of hosts.
-    #[must_use]
-    pub fn without_hosts(&self) -> Self {
-        let mut without = self.clone();
-        without.kept.hosts.clear();
-        without
-    }
-
-    /// Whether it keeps its cards from a job, once it is in force for that one; `recalls`: whether the job's queue has
-    /// a guarantee to recall. Whoever is over before the cards are free delays nobody.
-    fn binds(&self, job: &Request, recalls: bool, now: LogTime) -> bool {
-        let in_time = job.over_by(now).is_some_and(|over| self.kept.free_by.is_some_and(|free| over <= free));
-        let recalls = self.out_of_turn && self.request.queue != job.queue && recalls;
-        *self.request != *job && !in_time && !recalls
-    }
-
-    /// Since when the holder waits for the same jobs without a time limit; `None` when it waits for none.
-    fn stuck_since(&self, state: &State) -> Option<LogTime> {
-        let waits = waits_since(state, self.holder).filter(|_| self.kept.free_by.is_none())?;
-        Some(waits.max(self.kept.endless_since))
-    }
-}
 
 /// How far the search for a job to keep cards for has come in one queue.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,12 +1,11 @@
 //! One connection between a program and a slice server: frames in order, and bulk data beside them.
 
+mod socket;
+
 use std::{
-    io::{self, BufReader, IoSlice, IoSliceMut, Read, Write},
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-        unix::net::UnixStream,
-    },
+    io::{self, BufReader, IoSlice, Read, Write},
+    net::SocketAddr,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,7 +16,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         eventfd::{EfdFlags, EventFd},
-        socket::{ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, sendmsg},
+        socket::{MsgFlags, recv},
     },
 };
 
@@ -27,79 +26,16 @@ use crate::{
     ring::{Direction, Rings},
     silence,
 };
+use socket::{is_open, take_descriptor};
+
+pub use socket::end;
+pub(crate) use socket::{REACH, Socket, give_descriptor, reach};
 
 /// Bulk data smaller than this goes on the socket: waking up costs more than copying it there.
 const LEAST_SHARED: usize = 128 << 10;
-pub(crate) const REACH: Duration = Duration::from_secs(10);
 /// For how long the other side is looked at before this one sleeps. To sleep and to be woken takes some 15 us. It takes
 /// 40 on a machine that sleeps itself, with nothing else to do. Most answers and next questions come sooner.
 const EAGER: Duration = Duration::from_micros(30);
-
-/// The socket below.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    pub(crate) fn tune(&self) -> io::Result<()> {
-        if let Self::Tcp(stream) = self {
-            stream.set_nodelay(true)?;
-            silence::keep_alive(stream)?;
-        }
-        Ok(())
-    }
-
-    /// Limits each wait; without a limit they take as long as the other host is there.
-    pub(crate) fn limit(&self, time: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time)),
-            Self::Tcp(stream) => {
-                let time = time.or(Some(silence::LOOK));
-                stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time))
-            }
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream) => silence::wait(stream, || (&*stream).read(buffer)),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(buffer),
-            Self::Tcp(stream) => silence::wait(stream, || (&*stream).write(buffer)),
-        }
-    }
-
-    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write_vectored(buffers),
-            Self::Tcp(stream) => silence::wait(stream, || (&*stream).write_vectored(buffers)),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// What came of waiting for a frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -372,63 +308,4 @@ impl Connection {
     fn broken(&self, what: &str) -> Error {
         Error::Protocol { peer: self.peer.clone(), what: what.into() }
     }
-}
-
-pub(crate) fn reach(address: &Address) -> io::Result<Socket> {
-    match address {
-        Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
-        Address::Tcp(host) => {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-            for candidate in host.to_socket_addrs()? {
-                match TcpStream::connect_timeout(&candidate, REACH) {
-                    Ok(stream) => return Ok(Socket::Tcp(stream)),
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
-        }
-    }
-}
-
-/// Whether the other side still holds its end.
-fn is_open(socket: &Socket) -> bool {
-    let mut watched = [PollFd::new(socket.as_fd(), PollFlags::POLLHUP)];
-    poll(&mut watched, PollTimeout::ZERO).is_ok_and(|_| {
-        !watched[0].revents().is_some_and(|seen| seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
-    })
-}
-
-/// Ends the connection of this socket in both directions, from whatever thread; whoever waits on it is woken.
-pub fn end(socket: &OwnedFd) {
-    let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), nix::sys::socket::Shutdown::Both);
-}
-
-/// Hands a descriptor to the other side of a Unix socket, with one byte to carry it.
-pub(crate) fn give_descriptor(stream: &UnixStream, descriptor: &OwnedFd) -> io::Result<()> {
-    let raw = [descriptor.as_raw_fd()];
-    sendmsg::<()>(
-        stream.as_raw_fd(),
-        &[IoSlice::new(&[0])],
-        &[ControlMessage::ScmRights(&raw)],
-        MsgFlags::empty(),
-        None,
-    )?;
-    Ok(())
-}
-
-#[allow(unsafe_code)]
-fn take_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
-    let mut byte = [0];
-    let mut parts = [IoSliceMut::new(&mut byte)];
-    let mut space = nix::cmsg_space!([i32; 1]);
-    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(descriptors) = control
-            && let [descriptor] = descriptors[..]
-        {
-            // SAFETY: the kernel has just made it for us, and nobody else knows it.
-            return Ok(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        }
-    }
-    Err(io::Error::other("the server announced shared memory and gave none"))
 }

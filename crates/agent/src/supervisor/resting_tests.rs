@@ -1,6 +1,7 @@
 //! Workers that stand still while it is the turn of others.
 
 use super::*;
+use crate::supervisor::image::Snapshot;
 
 fn rest(seconds: u64) -> Request {
     Request::Rest { at_most: Duration::from_secs(seconds) }

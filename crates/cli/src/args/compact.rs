@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::job::KindChoice;
 use super::queue::SetQueueArgs;
+use super::run::KindChoice;
 use super::values::{cpus, memory, pair, tflops};
 
 /// `tessera pool compact`.

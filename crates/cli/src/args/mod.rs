@@ -9,6 +9,7 @@ mod job;
 mod operator;
 mod pool;
 mod queue;
+mod run;
 mod simulate;
 mod top;
 mod usage;
@@ -27,8 +28,8 @@ pub use compact::{CardsOrCount, CompactArgs, WhatIfVerb};
 pub use daemon::{AgentArgs, DevArgs, LogArgs, LogFormat, RunAsWord, ServerArgs};
 pub use idle::{IdleChoice, idle_text};
 pub use job::{
-    EventsArgs, JobCommand, JobVerb, KindChoice, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PackingChoice,
-    PlanArgs, RunArgs, RunCommand, SpanChoice, StateChoice, SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
+    EventsArgs, JobCommand, JobVerb, ListJobsArgs, LogsArgs, ManyJobs, MoveArgs, OneJob, PlanArgs, StateChoice,
+    SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
 };
 pub use operator::{DebugArgs, DoctorArgs, HostArgs, OperatorCommand, OperatorVerb, ReplayArgs};
 pub use pool::{
@@ -36,6 +37,7 @@ pub use pool::{
     PrecisionChoice, SetConfigArgs,
 };
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
+pub use run::{KindChoice, PackingChoice, RunArgs, RunCommand, SpanChoice};
 pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
 pub use top::{TopArgs, TopCommand, TopTab};
 pub use usage::{By, MOST_ROWS, UsageArgs, UsageCommand};

@@ -8,7 +8,7 @@ use tessera_api::v1::{NewPool, Precision};
 use super::client::ClientArgs;
 use super::cluster::LeaseArgs;
 use super::compact::{CompactArgs, WhatIfVerb};
-use super::job::{KindChoice, PackingChoice};
+use super::run::{KindChoice, PackingChoice};
 use super::values::{CardRef, duration, kind_percent, tflops};
 
 /// `tessera pool`.

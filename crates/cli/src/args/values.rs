@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use tessera_api::job_file::units::{Cpus, Memory, Tflops, Time};
 
-use super::job::KindChoice;
+use super::run::KindChoice;
 
 /// The number of a job: `12`, or `job/12` as `-o name` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! What a session makes of what its agent reports, and of a node that is lost, returns or changes.
 
 use super::*;
+use crate::pool::ProposeError;
 
 #[test]
 fn reports_are_acknowledged_when_they_are_in_the_log_and_share_proposals() {

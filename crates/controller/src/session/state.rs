@@ -1,5 +1,7 @@
 //! One session, as plain state: what its agent said, what it was told, and what is under way in the log.
 
+mod proposals;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -9,17 +11,16 @@ use tessera_api::v1::session_response::Message;
 use tessera_api::v1::{self, ErrorReason};
 use tessera_consensus::Term;
 use tessera_ledger::wire::{WireEnum as _, duration_to_wire};
-use tessera_ledger::{Command, NodeId, NodeState, Outcome, Request, State};
+use tessera_ledger::{Command, NodeId, NodeState, Request, State};
 
 use super::book::OrderBook;
 use super::concern::Concern;
 use super::kept::{Elsewhere, KeptHere};
 use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
-use super::news::{known_as, news};
-use super::said::{self, acknowledge, not_registered, send};
+use super::news::known_as;
+use super::said::{self, send};
 use super::step::{Effect, Event, Step};
 use crate::lifecycle::leases::Withheld;
-use crate::pool::{Committed, ProposeError};
 
 /// Pause before a report is proposed again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -262,91 +263,6 @@ impl Session {
         }
     }
 
-    fn take_report(&mut self, report: Report, state: &State) -> Result<(), Refusal> {
-        if self.reports.len() >= REPORTS {
-            return Err(Refusal::new(
-                ErrorReason::Overloaded,
-                "too many reports wait to be acknowledged; say hello again and wait for acknowledgements",
-            ));
-        }
-        self.book.sight(&report.workers);
-        self.kept.saved(&report.workers, state);
-        self.reports.push_back(report);
-        Ok(())
-    }
-
-    fn proposed(
-        &mut self,
-        step: Step,
-        result: Result<Vec<Committed>, ProposeError>,
-        state: &State,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refusal> {
-        self.proposing = None;
-        match (step, result) {
-            (Step::Register, Ok(committed)) => match committed.first().map(|committed| &committed.outcome) {
-                Some(Outcome::Registered { node, .. }) => self.welcome(*node, state, effects),
-                Some(Outcome::Rejected(rejection)) => return Err(not_registered(rejection)),
-                other => {
-                    let text = format!("the ledger answered a registration with {other:?}; report this");
-                    return Err(Refusal::new(ErrorReason::Internal, text));
-                }
-            },
-            (Step::Report, Ok(committed)) => {
-                for outcome in committed.iter().map(|committed| &committed.outcome) {
-                    if let Outcome::Rejected(rejection) = outcome {
-                        tracing::warn!(%rejection, "the ledger refused what an agent reported");
-                    }
-                }
-                // A report that the ledger refused is out of date: it need not be sent again either.
-                let reports = std::mem::take(&mut self.in_flight);
-                let reported = reports.iter().flat_map(|report| &report.workers);
-                self.book.touch(reported.map(|sighting| sighting.worker.allocation).collect());
-                effects.extend(reports.into_iter().filter_map(|report| report.id).map(acknowledge));
-            }
-            (Step::Kept, Ok(_)) => {}
-            (Step::Return, Ok(committed)) => {
-                if let Some(Outcome::Rejected(rejection)) = committed.first().map(|committed| &committed.outcome) {
-                    return Err(Refusal::from(rejection));
-                }
-            }
-            (step, Err(error)) => return self.not_proposed(step, error, effects),
-        }
-        Ok(())
-    }
-
-    /// A proposal failed. Reports are proposed again by this session; everything else begins with another hello.
-    fn not_proposed(&mut self, step: Step, error: ProposeError, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
-        use tessera_consensus::ProposeError as Cause;
-        let text = format!("{error}; say hello again");
-        match error {
-            ProposeError::Consensus(Cause::NotLeader { leader }) => {
-                let leader = leader.as_ref().map(|leader| (leader.address.as_str(), self.term.0));
-                Err(Refusal::not_leader(leader))
-            }
-            ProposeError::Consensus(Cause::Stopped(_)) => Err(Refusal::new(ErrorReason::MemberStopped, text)),
-            _ if step == Step::Report => {
-                tracing::warn!(%error, "a report is not committed; it is proposed again");
-                for report in std::mem::take(&mut self.in_flight).into_iter().rev() {
-                    self.reports.push_front(report);
-                }
-                // Nothing is proposed before the pause is over.
-                self.proposing = Some(Step::Report);
-                effects.push(Effect::Pause(PAUSE));
-                Ok(())
-            }
-            // It is compared again with the next heartbeat.
-            _ if step == Step::Kept => {
-                self.kept.compare_again();
-                Ok(())
-            }
-            ProposeError::Consensus(Cause::Overloaded) => Err(Refusal::new(ErrorReason::Overloaded, text)),
-            ProposeError::Consensus(Cause::OutcomeUnknown) => Err(Refusal::new(ErrorReason::OutcomeUnknown, text)),
-            ProposeError::StorageFull { .. } => Err(Refusal::new(ErrorReason::StorageFull, text)),
-            ProposeError::Consensus(_) => Err(Refusal::new(ErrorReason::NoQuorum, text)),
-        }
-    }
-
     /// Whether the session may go on with its node as the ledger sees it; answers whether the node is, or was, ready.
     fn judge(&self, node: NodeId, ready: bool, state: &State) -> Result<bool, Refusal> {
         match state.node(node).map(|node| node.state) {
@@ -370,37 +286,6 @@ impl Session {
         if !orders.is_empty() {
             effects.extend(said::orders(self.term, state, orders, false));
         }
-    }
-
-    /// Proposes everything that was reported since the last proposal, as far as the ledger does not know it.
-    fn propose_reports(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
-        if self.proposing.is_some() || self.reports.is_empty() {
-            return;
-        }
-        let reports: Vec<Report> = self.reports.drain(..).collect();
-        let news = news(node, &reports, state);
-        if news.is_empty() {
-            effects.extend(reports.into_iter().filter_map(|report| report.id).map(acknowledge));
-            return;
-        }
-        let actor = self.greeting.as_ref().map(|greeting| greeting.node.name.clone()).unwrap_or_default();
-        let request = |command| Request { key: None, actor: actor.clone(), command };
-        self.in_flight = reports;
-        self.proposing = Some(Step::Report);
-        effects.push(Effect::Propose(Step::Report, news.into_iter().map(request).collect()));
-    }
-
-    /// A lost node is back once its agent has shown that nothing is there that was not granted (law L2).
-    fn propose_return(&mut self, node: NodeId, state: &State, effects: &mut Vec<Effect>) {
-        let lost = state.node(node).is_some_and(|node| node.state == NodeState::Lost);
-        let Some(greeting) = self.greeting.as_ref().filter(|_| lost && self.proposing.is_none()) else { return };
-        if !self.reports.is_empty() || !self.book.holds_only_granted(node, state) {
-            return;
-        }
-        self.proposing = Some(Step::Return);
-        let command = Command::NodeReturned { node, incarnation: greeting.node.incarnation };
-        let request = Request { key: None, actor: greeting.node.name.clone(), command };
-        effects.push(Effect::Propose(Step::Return, vec![request]));
     }
 }
 

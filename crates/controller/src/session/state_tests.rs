@@ -6,6 +6,7 @@ use tessera_ledger::{Allocation, JobSpec, LeaseTimings, Observation, OnDisconnec
 use super::*;
 use crate::fixture::{Ledger, card, exit, job, node, owner};
 use crate::lifecycle::leases::Withheld;
+use crate::pool::Committed;
 use crate::session::messages::Measured;
 use crate::session::messages::Sighting;
 

@@ -1,6 +1,9 @@
 //! Arbitrary commands, valid as messages and mostly nonsense as commands.
 #![allow(dead_code, missing_docs)] // each test file uses its part
 
+mod jobs;
+mod nodes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +13,15 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
-    Access, Affinity, AgentStart, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
-    CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Containment, Eligibility, Epoch,
-    HostCapacity, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind,
-    LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect,
-    Owner, Packing, PartKey, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, PoolLimits, Precision, PreferredLabel,
-    QueueAmount, QueueSettings, Rank, Ratings, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice,
-    Span, StopCause, VirtualCardRequest, WindowOf, WorkerExit, WorkerReport,
+    AllocationId, BlockCount, BlockIndex, CardId, CardKind, Command, CompactionPolicy, Eligibility, Epoch, HostRequest,
+    IdlePolicy, IdleStep, Isolation, JobId, LeaseTimings, Level, LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId,
+    MovePhase, NodeId, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, PoolLimits, Precision, QueueAmount,
+    QueueSettings, Request, RequestId, RequestKey, Revision, Slice, WindowOf,
 };
+
+pub use jobs::spec;
+pub use nodes::card;
+use nodes::{node, part_key, report};
 
 pub fn text() -> impl Strategy<Value = String> {
     "\\PC{0,12}"
@@ -63,45 +67,6 @@ fn worker() -> impl Strategy<Value = PlannedWorker> {
     })
 }
 
-fn virtual_card() -> impl Strategy<Value = VirtualCardRequest> {
-    (
-        ((any::<u64>(), any::<u64>()), any::<u64>(), option::of(select(Precision::ALL.to_vec()))),
-        select(vec![Span::Card, Span::Node, Span::Pool]),
-        btree_set(select(CardKind::ALL.to_vec()), 0..4),
-        any::<bool>(),
-        isolation(),
-        (btree_set(text(), 0..3), btree_set(text(), 0..3), any::<bool>()),
-        (select(vec![Access::Worker, Access::Device, Access::Remote]), any::<bool>()),
-    )
-        .prop_map(
-            |(
-                ((memory, slice_memory), compute, precision),
-                span,
-                kinds,
-                mixed,
-                isolation,
-                (vendors, models, whole_cards),
-                (access, elastic),
-            )| {
-                VirtualCardRequest {
-                    compute: MilliTflops(compute),
-                    memory: Mebibytes(memory),
-                    precision,
-                    span,
-                    kinds,
-                    mixed,
-                    isolation,
-                    vendors,
-                    models,
-                    whole_cards,
-                    slice_memory: Mebibytes(slice_memory),
-                    access,
-                    elastic,
-                }
-            },
-        )
-}
-
 fn host() -> impl Strategy<Value = HostRequest> {
     (any::<u64>(), any::<u64>())
         .prop_map(|(cpu, memory)| HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) })
@@ -109,134 +74,6 @@ fn host() -> impl Strategy<Value = HostRequest> {
 
 fn packing() -> impl Strategy<Value = Packing> {
     select(vec![Packing::Stack, Packing::Spread])
-}
-
-fn affinity() -> impl Strategy<Value = Affinity> {
-    let label = (text(), text(), any::<u32>()).prop_map(|(key, value, weight)| PreferredLabel { key, value, weight });
-    (vec(label, 0..3), text(), text(), words(), btree_set(text(), 0..3))
-        .prop_map(|(preferred, together, spread, avoid, data)| Affinity { preferred, together, spread, avoid, data })
-}
-
-/// A job with everything that storage must keep, within what defaults do not replace.
-pub fn spec() -> impl Strategy<Value = JobSpec> {
-    let modes = vec![CheckpointMode::Cooperative, CheckpointMode::Transparent, CheckpointMode::Requeue];
-    let checkpoint = (select(modes), filled(), time(), prop::option::of(time()), prop::option::of(1..=16_u32))
-        .prop_map(|(mode, signal, grace, every, keep)| {
-            let every = every.filter(|every: &Duration| !every.is_zero());
-            let fallback = if keep.is_some() { CheckpointMode::Cooperative } else { CheckpointMode::Requeue };
-            CheckpointPolicy { mode, signal, grace, every, keep, fallback }
-        });
-    let retry = (any::<u32>(), time(), time()).prop_map(|(max_retries, backoff, max_backoff)| RetryPolicy {
-        max_retries,
-        backoff,
-        max_backoff,
-    });
-    (
-        (text(), filled(), vec(text(), 0..3), words(), text(), text()),
-        (1u32.., virtual_card(), any::<u32>(), any::<bool>(), checkpoint),
-        (select(vec![OnDisconnect::Stop, OnDisconnect::Keep]), option::of(time()), retry, words(), words()),
-        (option::of(time()), any::<bool>()),
-        (
-            host(),
-            option::of(any::<u32>()),
-            (time(), option::of(time())),
-            affinity(),
-            option::of(packing()),
-            vec(text(), 0..3),
-        ),
-    )
-        .prop_map(|(texts, card, after, (output_retention, held), rest)| {
-            let (host, gang_min, (min_runtime, grow_after), affinity, packing, windows) = rest;
-            let (name, queue, command, environment, working_directory, script) = texts;
-            let (gang, virtual_card, priority, preemptible, checkpoint) = card;
-            let (on_disconnect, time_limit, retry, labels, node_labels) = after;
-            JobSpec {
-                name,
-                queue,
-                command,
-                environment,
-                working_directory,
-                script,
-                gang,
-                virtual_card,
-                priority,
-                preemptible,
-                checkpoint,
-                on_disconnect,
-                time_limit,
-                retry,
-                labels,
-                node_labels,
-                output_retention,
-                held,
-                host,
-                gang_min,
-                grow_after,
-                min_runtime,
-                affinity,
-                packing,
-                windows,
-            }
-            .with_needs_of_its_access()
-        })
-}
-
-fn ratings() -> impl Strategy<Value = Ratings> {
-    btree_map(select(Precision::ALL.to_vec()), any::<u64>().prop_map(MilliTflops), 0..4)
-}
-
-pub fn card() -> impl Strategy<Value = CardDescription> {
-    let kinds = vec![LinkKind::Fabric, LinkKind::PcieSwitch, LinkKind::Numa, LinkKind::Node];
-    let link = (any::<u32>(), select(kinds), any::<u64>()).prop_map(|(peer_index, kind, megabytes_per_second)| Link {
-        peer_index,
-        kind,
-        megabytes_per_second,
-    });
-    (
-        (any::<u32>(), select(CardKind::ALL.to_vec()), text(), text(), text(), any::<u64>()),
-        (ratings(), ratings(), vec(link, 0..3), isolation()),
-        (any::<bool>(), text(), any::<u32>(), any::<bool>()),
-    )
-        .prop_map(|(who, (rated, measured, links, isolation), (simulated, pci_address, max_slices, healthy))| {
-            let (index, kind, vendor, model, uuid, memory) = who;
-            let health = if healthy { CardHealth::Healthy } else { CardHealth::Unhealthy };
-            let memory = Mebibytes(memory);
-            CardDescription {
-                index,
-                kind,
-                vendor,
-                model,
-                uuid,
-                memory,
-                rated,
-                measured,
-                links,
-                isolation,
-                simulated,
-                pci_address,
-                max_slices,
-                health,
-            }
-        })
-}
-
-fn node() -> impl Strategy<Value = NodeDescription> {
-    let disk = (option::of(host()), btree_set(text(), 0..3), text(), text(), option::of(text()));
-    (text(), text(), any::<u64>(), text(), text(), text(), words(), disk).prop_map(
-        |(name, uid, incarnation, agent_version, address, worker_host, labels, disk)| NodeDescription {
-            name,
-            uid,
-            incarnation,
-            agent_version,
-            address,
-            worker_host,
-            labels,
-            host: disk.0.map(|host| HostCapacity { cpu: host.cpu, memory: host.memory }),
-            cached: disk.1,
-            start: AgentStart { boot_id: disk.2, nonce: disk.3 },
-            containment: disk.4.map_or(Containment::Whole, |missing| Containment::Partial { missing }),
-        },
-    )
 }
 
 fn part() -> impl Strategy<Value = PlanPart> {
@@ -251,70 +88,6 @@ fn part() -> impl Strategy<Value = PlanPart> {
         card_id().prop_map(|card| PlanPart::Renumber { card }),
         (job(), vec(worker(), 0..3)).prop_map(|(job, workers)| PlanPart::Move { job, workers }),
     ]
-}
-
-fn saved() -> impl Strategy<Value = SavedPart> {
-    let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
-    let modes = select(vec![CheckpointMode::Cooperative, CheckpointMode::Transparent]);
-    (numbers, any::<[u8; 32]>(), any::<u128>(), any::<bool>(), modes).prop_map(
-        |((sequence, progress, bytes), hash, ticket, shared, mode)| SavedPart {
-            sequence,
-            progress,
-            bytes,
-            hash,
-            ticket,
-            shared,
-            mode,
-        },
-    )
-}
-
-fn part_key() -> impl Strategy<Value = PartKey> {
-    (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
-        |(job, attempt, sequence, epoch, rank)| PartKey {
-            job: JobId(job),
-            checkpoint: CheckpointKey { attempt, sequence },
-            epoch: Epoch(epoch),
-            rank: Rank(rank),
-        },
-    )
-}
-
-fn report() -> impl Strategy<Value = WorkerReport> {
-    let causes = vec![
-        StopCause::Exited,
-        StopCause::StartFailed,
-        StopCause::NodeFault,
-        StopCause::Ordered,
-        StopCause::LeaseExpired,
-        StopCause::TimeLimit,
-        StopCause::NotGranted,
-        StopCause::OutOfMemory,
-        StopCause::HostLost,
-        StopCause::NotRestored,
-        StopCause::Vanished,
-    ];
-    let exit = (select(causes), option::of(any::<i32>()), option::of(any::<i32>()), any::<bool>(), text()).prop_map(
-        |(cause, code, signal, checkpointed, message)| WorkerExit {
-            cause,
-            code,
-            signal,
-            checkpointed,
-            not_saved: message.clone(),
-            message,
-        },
-    );
-    let observation = prop_oneof![
-        Just(Observation::Running),
-        exit.prop_map(Observation::Stopped),
-        text().prop_map(|message| Observation::Unconfirmed { message }),
-        (any::<bool>(), text()).prop_map(|(lost, message)| Observation::Unusable { lost, message }),
-        saved().prop_map(Observation::Saved),
-    ];
-    (any::<u64>(), any::<u64>(), any::<u32>(), observation).prop_map(|(allocation, epoch, rank, observation)| {
-        let worker = Owner { allocation: AllocationId(allocation), epoch: Epoch(epoch), rank: Rank(rank) };
-        WorkerReport { worker, observation }
-    })
 }
 
 fn amount() -> impl Strategy<Value = QueueAmount> {

@@ -13,8 +13,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::imaging::{Ended, Imaging, Step};
+use super::imaging::{Ended, Imaging};
 use super::room::{self, remove_soon};
+use super::running::Step;
 use super::{IMAGE_FOLDER, ImageRecord, Tree, stray, whole_tree};
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;

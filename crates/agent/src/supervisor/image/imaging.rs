@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use super::beside::Beside;
 use super::files::let_open_files_change;
 use super::helper::{PATIENCE, end_with_parent, hearing, patience_for};
 use super::room::{self, remove_soon, size_of};
+use super::running::{Running, Step};
 use super::snapshots::Freezing;
 use super::tool::NOT_BEGUN;
 use super::{
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
-use crate::process::{ProcessId, kill_pid};
+use crate::process::ProcessId;
 use crate::supervisor::message::Launch;
 use crate::supervisor::pid_namespace::PidNamespace;
 use crate::supervisor::program::NoStart;
@@ -47,62 +47,6 @@ pub struct Imaging {
     pub(super) freezing: Option<Freezing>,
     /// What runs beside the tree, and is not dumped; it saves what the tree has on its card.
     pub(super) beside: Option<Beside>,
-}
-
-/// Something at work: CRIU, or a driver of graphics cards.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub pid: i32,
-    pub says: File,
-    pub step: Step,
-    pub record: Box<ImageRecord>,
-    /// Children that ended while something is restored: that is a child of the supervisor from the beginning.
-    pub ended: Vec<(i32, Exit)>,
-    /// When it is ended, where nothing else limits it.
-    pub until: Option<BootTime>,
-}
-
-/// What is being done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// What lies on cards is brought into memory.
-    Pause {
-        /// The processes.
-        processes: Vec<ProcessId>,
-        /// The first of the tree.
-        first: ProcessId,
-    },
-    /// The tree below this process is dumped. Others of it had something on cards.
-    Dump {
-        /// The first of the tree.
-        first: ProcessId,
-        /// Those.
-        paused: Vec<ProcessId>,
-    },
-    /// The tree is dumped under this number, and goes on.
-    Snapshot {
-        /// The number.
-        number: u64,
-        /// The first of the tree.
-        first: ProcessId,
-    },
-    /// Its folder is copied meanwhile.
-    Copy(u64),
-    /// It could not be, and goes on.
-    GoOn {
-        /// Why.
-        why: String,
-    },
-    /// The tree is restored.
-    Restore,
-    /// What lay on cards is brought back.
-    Return(ProcessId),
-}
-
-impl Step {
-    const fn restores(&self) -> bool {
-        matches!(self, Self::Restore | Self::Return(_))
-    }
 }
 
 /// What the end of a process meant.
@@ -368,42 +312,5 @@ impl Imaging {
             Ok(()) => Ended::Noted,
             Err(why) => Ended::Restored(Err(NoStart { message: why, ..failure })),
         }
-    }
-}
-
-impl Running {
-    /// What it has said.
-    fn said(&self) -> String {
-        let mut said = vec![0; 1 << 16];
-        let length = self.says.read_at(&mut said, 0).unwrap_or(0);
-        String::from_utf8_lossy(&said[..length]).into_owned()
-    }
-
-    pub(super) fn kill(&self) {
-        // It is a child of this process and not waited for, so the pid is its own.
-        let _ = kill_pid(self.pid);
-    }
-
-    fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| until < BootTime::now())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_says_much_does_not_wait_for_a_listener() {
-        let (says, end) = hearing().expect("a file");
-        let mut command = Command::new("head");
-        let child = command.args(["-c", "1000000", "/dev/zero"]).stdout(end).spawn().expect("it runs");
-        let record = r#"{"format":1,"node":"n","criu":"4.2","root":2,"free_from":9,"outputs":[1,2],"connections":"none",
-            "user":5,"group":5}"#;
-        let record = Box::new(serde_json::from_str(record).expect("a record"));
-        let pid = child.id().cast_signed();
-        let running = Running { pid, says, step: Step::Restore, record, ended: Vec::new(), until: None };
-        assert!(child.wait_with_output().expect("it ends").status.success());
-        assert_eq!(running.said().len(), 1 << 16);
     }
 }

@@ -28,6 +28,7 @@ mod files;
 mod helper;
 mod imaging;
 mod room;
+mod running;
 mod snapshots;
 mod sockets;
 mod tool;

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::helper::{end_with_parent, hearing, patience_for};
-use super::imaging::{Ended, Imaging, Running, Step};
+use super::imaging::{Ended, Imaging};
 use super::room::{self, memory_of};
+use super::running::{Running, Step};
 use super::{Connections, ImageRecord, Snapshot, Then, identity};
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;

@@ -1,7 +1,8 @@
 //! A supervisor's part in dumping and restoring its worker: what follows when that is done, or fails.
 
-use super::{Effect, Machine, NoStart, Now};
+use super::{Effect, Machine, Now};
 use crate::supervisor::image::{ImageRecord, Snapshot};
+use crate::supervisor::program::NoStart;
 use crate::supervisor::status::{Cause, Exit, Phase};
 
 impl Machine {

@@ -1,0 +1,93 @@
+//! What a supervisor decides about and by: what can happen to it, what it has its shell do, the clocks that it is told,
+//! and the rules that do not change.
+
+use std::time::Duration;
+
+use crate::boot::BootTime;
+use crate::process::ProcessId;
+use crate::supervisor::image::{ImageRecord, Snapshot};
+use crate::supervisor::program::NoStart;
+use crate::supervisor::status::{Cause, Exit};
+use crate::worker::{StopPolicy, StopSignal};
+
+/// Both clocks, read by the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// What deadlines are counted on.
+    pub boot: BootTime,
+    /// What people read.
+    pub unix_ms: u64,
+}
+
+/// Everything that can happen to a supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The worker's process was started.
+    Started(ProcessId),
+    /// It could not be started: whose fault that is, and why.
+    StartFailed(NoStart),
+    /// The worker's first process ended.
+    Exited {
+        /// How.
+        exit: Exit,
+        /// Whose fault that was and what is to be said of it, where more is known than how it ended.
+        because: Option<(Cause, String)>,
+    },
+    /// Its processes were dumped and are gone; or why they were not, and run on.
+    Dumped(Result<Box<ImageRecord>, String>),
+    /// They were dumped while they ran, and run on; or they were not.
+    Snapshotted(Snapshot),
+    /// What a probe found.
+    Probed {
+        /// Nothing of the worker is alive.
+        empty: bool,
+    },
+    /// What runs beside it and has its card has ended: whose fault that is, and why.
+    CardLost(Cause, String),
+    /// The agent went away before it said that the order is durable.
+    Abandoned,
+    /// The supervisor itself was told to end: the host shuts down.
+    Terminated,
+    /// A deadline may have passed.
+    TimePassed,
+}
+
+/// What the shell has to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start the process, or begin to restore it.
+    Start,
+    /// Begin to dump its processes.
+    Dump,
+    /// Begin to dump them and let them go on, under this number.
+    Snapshot(u64),
+    /// Let all its processes stand still.
+    Rest,
+    /// Let them go on.
+    GoOn,
+    /// Send a signal to the worker's process group.
+    Signal(StopSignal),
+    /// Kill everything of the worker, once.
+    Kill,
+    /// Look whether anything of the worker is alive.
+    Probe,
+    /// The status changed: keep it and tell the agents that listen.
+    Publish,
+    /// Everything is done.
+    Finish,
+}
+
+/// What does not change during a worker's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// How it is stopped where nobody says.
+    pub stop: StopPolicy,
+    /// Longest run.
+    pub time_limit: Option<Duration>,
+    /// How long a kill may take before it counts as unconfirmed.
+    pub kill_confirmation: Duration,
+    /// How far from now a lease may reach at most, whoever grants it.
+    pub longest_lease: Duration,
+    /// Whether its processes are dumped where its job is to go on later.
+    pub dumps: bool,
+}
