@@ -108,10 +108,12 @@ def test_a_card_on_which_somebody_computes_is_not_measured(capsys):
     assert "somebody computes on it" in capsys.readouterr().err
 
 
-def test_it_answers_with_one_line_of_json():
-    done = ready.run([sys.executable, "-m", "tessera.devices"], capture_output=True, text=True, check=True)
-    (line,) = done.stdout.splitlines()
-    assert json.loads(line)["pytorch"] == torch.__version__
+def test_it_answers_with_one_line_of_json_while_whoever_asked_is_there():
+    command = [sys.executable, "-m", "tessera.devices", "--held"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asked:
+        (line,) = asked.stdout.readlines()
+        assert json.loads(line)["pytorch"] == torch.__version__
+        assert asked.wait(60) == 0, asked.stderr.read()
 
 
 def test_it_ends_with_whoever_asked():
@@ -163,6 +165,7 @@ def found(folder):
         yield pool
     finally:
         pool.stop()
+        pathlib.Path("/run/tessera-cards", pool.card).unlink(missing_ok=True)
 
 
 def test_a_job_computes_on_a_part_of_a_card_that_was_found(found):
