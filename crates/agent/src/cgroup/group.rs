@@ -358,7 +358,8 @@ fn remove_tree(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
-/// The folders below; none when the folder itself cannot be read, which for the processes of a group was noticed before.
+/// The folders below; none when the folder itself cannot be read, which for the processes of a group was noticed
+/// before.
 fn folders_below(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries

@@ -76,8 +76,8 @@ struct Answer {
 }
 
 impl Found {
-    /// What nobody else in the pool has. Only NVIDIA's identities are of one card in the world; others are of a model, or
-    /// of a place, so that the node's name has to tell them apart.
+    /// What nobody else in the pool has. Only NVIDIA's identities are of one card in the world; others are of a model,
+    /// or of a place, so that the node's name has to tell them apart.
     pub(super) fn identity(&self, node: &str) -> String {
         if self.is_known_to_nvml() {
             return self.uuid.clone();
@@ -150,8 +150,8 @@ impl Interpreter {
     }
 }
 
-/// How it ended; nothing when it had not by then. One that a driver keeps does not even end when it is killed, and is not
-/// waited for.
+/// How it ended; nothing when it had not by then. One that a driver keeps does not even end when it is killed, and is
+/// not waited for.
 fn ended(mut child: Child, by: Instant) -> std::io::Result<Option<ExitStatus>> {
     while Instant::now() < by {
         if let Some(status) = child.try_wait()? {
@@ -164,8 +164,8 @@ fn ended(mut child: Child, by: Instant) -> std::io::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-/// All that comes, read beside the wait: whoever says more than a pipe holds would wait for us, and we for it. A process
-/// that it has left behind may keep the pipe open, and is not waited for.
+/// All that comes, read beside the wait: whoever says more than a pipe holds would wait for us, and we for it. A
+/// process that it has left behind may keep the pipe open, and is not waited for.
 fn read(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (tell, told) = channel();
     thread::spawn(move || {

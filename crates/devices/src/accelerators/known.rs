@@ -74,8 +74,8 @@ impl Known {
     }
 
     /// Asks the interpreter, and takes over what it finds. Cards that are known stay what they were, wherever they are
-    /// found now; others come after them. Where it says nothing, all that are known are missed. Gives the identities of what
-    /// was found, in its order.
+    /// found now; others come after them. Where it says nothing, all that are known are missed. Gives the identities of
+    /// what was found, in its order.
     ///
     /// # Errors
     /// When it says nothing, or finds nothing, and nothing is known.

@@ -2,10 +2,10 @@
 //! and Cambricon, by the same code.
 //!
 //! The interpreter that slice servers are run by is asked which cards it finds and what they compute (`python -m
-//! tessera.devices`), once for each start of the host: an agent that starts again has workers to look after, and no time
-//! for that. What was found is kept, so that a card is the same one and has the same number for as long as it is there,
-//! and is missed when it is not. Their place in the host, their driver and whether they still answer are read from the
-//! files of the host; readings there are of NVIDIA's cards, by the library of their driver.
+//! tessera.devices`), once for each start of the host: an agent that starts again has workers to look after, and no
+//! time for that. What was found is kept, so that a card is the same one and has the same number for as long as it is
+//! there, and is missed when it is not. Their place in the host, their driver and whether they still answer are read
+//! from the files of the host; readings there are of NVIDIA's cards, by the library of their driver.
 //!
 //! A slice server holds itself to its part of a card's time and memory. Programs that use such a card by themselves see
 //! no other than theirs, but nobody holds them to a part of it: to the pool the cards are *shared*.

@@ -40,8 +40,8 @@ fn answer(cards: &[String]) -> String {
 /// A file that is written and started while another thread forks is "busy": one writes and starts at a time.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// A host, and an interpreter that says what is in the file `plain`, or `measured` when it is asked to measure, and writes
-/// down what it was asked.
+/// A host, and an interpreter that says what is in the file `plain`, or `measured` when it is asked to measure, and
+/// writes down what it was asked.
 struct Case {
     root: TempDir,
     host: HostRoot,
