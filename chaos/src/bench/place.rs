@@ -72,12 +72,6 @@ struct Run {
     effort: Effort,
 }
 
-/// Puts into etcd of as many bytes as a submission has.
-#[derive(Clone, Debug, Serialize)]
-struct Puts {
-    puts: Throughput,
-}
-
 /// Runs it.
 ///
 /// # Errors
@@ -116,7 +110,7 @@ pub async fn run(options: &Options) -> Result<()> {
     report.table(["clients", "placements/s", "p50", "p99", "max", "etcd's puts/s", "placements : puts"], rows)
 }
 
-/// Puts into etcd by as many clients.
+/// Puts into etcd of as many bytes as a submission has, by as many clients.
 async fn puts(
     options: &Options,
     etcd: &Path,
@@ -132,7 +126,7 @@ async fn puts(
     members.stop().await?;
     let [p50, p99, _] = cells(Some(puts.latency));
     println!("  etcd, {clients} clients: {:.0} puts/s, p50 {p50}, p99 {p99}", puts.per_second);
-    report.line("puts", &Puts { puts: puts.clone() })?;
+    report.line("puts", &puts)?;
     Ok(puts)
 }
 

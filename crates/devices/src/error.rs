@@ -61,7 +61,7 @@ pub enum DeviceError {
     },
     /// Another agent of this host offers a card.
     #[error(
-        "another agent of this host offers the card {card} already ({} is its); two of them would grant the same blocks: \
+        "another agent of this host offers the card {card} already ({} is its); two would grant the same blocks: \
          run one agent with `cards = \"accelerators\"` on a host",
         path.display()
     )]
@@ -73,8 +73,8 @@ pub enum DeviceError {
     },
     /// What is kept of the cards cannot be understood.
     #[error(
-        "{} cannot be understood ({problem}); it names the cards of this host: bring back an older copy, or remove it to have \
-         all of them found and measured anew",
+        "{} cannot be understood ({problem}); it names the cards of this host: bring back an older copy, or remove it \
+         to have all of them found and measured anew",
         path.display()
     )]
     Kept {

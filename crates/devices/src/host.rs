@@ -1,6 +1,7 @@
 //! The host as backends see it: a root folder for its files, a name, and a folder for what was measured.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::DeviceError;
@@ -51,6 +52,23 @@ impl HostRoot {
     pub fn read(&self, path: &str) -> Result<String, DeviceError> {
         let path = self.path(path);
         fs::read_to_string(&path).map_err(|source| DeviceError::Host { path, source })
+    }
+
+    /// Writes a file of the data folder, completely or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    pub(crate) fn keep(&self, name: &str, text: &str) -> Result<(), DeviceError> {
+        let path = self.data_file(name);
+        let aside = path.with_extension("new");
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(&self.data)?;
+            let mut file = File::create(&aside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)
+        };
+        write().map_err(|source| DeviceError::Cache { path: path.clone(), source })
     }
 
     /// Folders below a folder of the host, in order of name; empty when there is no such folder.

@@ -203,7 +203,7 @@ impl NodeDevices {
     }
 }
 
-fn to_index(position: usize) -> u32 {
+pub(crate) fn to_index(position: usize) -> u32 {
     u32::try_from(position).expect("a node has far fewer than 2^32 cards")
 }
 

@@ -3,9 +3,10 @@
 //! agent's next start.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ask::Interpreter;
 use super::known::Known;
@@ -13,29 +14,32 @@ use crate::host::HostRoot;
 
 /// From one look to the next.
 pub(super) const EVERY: Duration = Duration::from_secs(300);
-/// How soon it is noticed that nobody wants to know any more.
-const TURN: Duration = Duration::from_millis(200);
 
-/// Identities of the cards that are missed.
+/// Cards that are missed.
 #[derive(Debug, Default)]
-pub(super) struct Missing(Arc<Mutex<BTreeSet<String>>>);
+pub(super) struct Missing {
+    identities: Arc<Mutex<BTreeSet<String>>>,
+    /// Whoever looks again ends when nobody holds this any more.
+    _wanted: Option<Sender<()>>,
+}
 
 impl Missing {
     /// Those of `known`, which are looked for again for as long as there are some.
     pub(super) fn of(known: &Known, host: &HostRoot, interpreter: &Interpreter, every: Duration) -> Self {
-        let missing = Arc::new(Mutex::new(missing(known)));
+        let identities = Arc::new(Mutex::new(missing(known)));
+        let (wanted, is_wanted) = channel();
         if known.is_incomplete() {
-            let (weak, host, interpreter) = (Arc::downgrade(&missing), host.clone(), interpreter.clone());
-            let look = move || look_until_complete(&weak, &host, &interpreter, every);
+            let (told, host, interpreter) = (Arc::clone(&identities), host.clone(), interpreter.clone());
+            let look = move || look_until_complete(&told, &is_wanted, &host, &interpreter, every);
             if let Err(error) = thread::Builder::new().name("accelerators".to_owned()).spawn(look) {
-                tracing::warn!(%error, "accelerators that are missed are not looked for again: no thread can be started");
+                tracing::warn!(%error, "missing accelerators are not looked for again: no thread can be started");
             }
         }
-        Self(missing)
+        Self { identities, _wanted: Some(wanted) }
     }
 
     pub(super) fn has(&self, identity: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(identity)
+        self.identities.lock().unwrap_or_else(PoisonError::into_inner).contains(identity)
     }
 }
 
@@ -44,35 +48,28 @@ fn missing(known: &Known) -> BTreeSet<String> {
 }
 
 fn look_until_complete(
-    whose: &Weak<Mutex<BTreeSet<String>>>,
+    told: &Mutex<BTreeSet<String>>,
+    is_wanted: &Receiver<()>,
     host: &HostRoot,
     interpreter: &Interpreter,
     every: Duration,
 ) {
-    loop {
-        let next = Instant::now() + every;
-        while Instant::now() < next {
-            if whose.strong_count() == 0 {
-                return;
-            }
-            thread::sleep(TURN.min(every));
-        }
+    while is_wanted.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         let looked = Known::load(host).and_then(|mut known| {
             let found = known.look(host, interpreter)?;
             known.measure(host, interpreter, &found);
             known.store(host)?;
             Ok(known)
         });
-        match (looked, whose.upgrade()) {
-            (_, None) => return,
-            (Ok(known), Some(told)) => {
+        match looked {
+            Ok(known) => {
                 *told.lock().unwrap_or_else(PoisonError::into_inner) = missing(&known);
                 if !known.is_incomplete() {
                     tracing::info!("all accelerators are there and measured; rates count from the agent's next start");
                     return;
                 }
             }
-            (Err(error), Some(_)) => tracing::warn!(%error, "accelerators that are missed cannot be looked for"),
+            Err(error) => tracing::warn!(%error, "accelerators that are missed cannot be looked for"),
         }
     }
 }

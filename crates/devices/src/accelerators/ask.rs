@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tessera_ledger::{CardKind, MilliTflops, Precision};
 
 use crate::error::DeviceError;
+use crate::inventory::{MAX_CARDS, MAX_TFLOPS};
 
 /// How long it may take to load PyTorch and to wake up the cards, and to measure each of them.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -20,9 +21,6 @@ const FOR_EACH_CARD: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long what it said may take to come once it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// More cards than a host has, and the largest rate of one: beyond these an answer is a mistake.
-const MOST_CARDS: usize = 256;
-const MOST_TFLOPS: f64 = 1e6;
 
 /// The Python that slice servers are run by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +92,7 @@ impl Found {
 
     /// What it computes, where that was measured.
     pub(super) fn rate(&self, precision: Precision) -> Option<MilliTflops> {
-        let tflops = self.tflops.get(precision.name()).filter(|tflops| (0.0..=MOST_TFLOPS).contains(*tflops))?;
+        let tflops = self.tflops.get(precision.name()).filter(|tflops| (0.0..=MAX_TFLOPS).contains(*tflops))?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 10^9")]
         let rate = MilliTflops((tflops * 1000.0).round() as u64);
         Some(rate).filter(|rate| *rate > MilliTflops::ZERO)
@@ -141,8 +139,8 @@ impl Interpreter {
                 if !warned.is_empty() {
                     tracing::warn!(python = %self.python.display(), warned, "of the accelerators of this host");
                 }
-                if answer.cards.len() > MOST_CARDS {
-                    return Err(failed(format!("it names {} cards; {MOST_CARDS} are the most", answer.cards.len())));
+                if answer.cards.len() > MAX_CARDS as usize {
+                    return Err(failed(format!("it names {} cards; {MAX_CARDS} are the most", answer.cards.len())));
                 }
                 Ok(answer.cards)
             }

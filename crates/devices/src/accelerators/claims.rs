@@ -24,7 +24,8 @@ impl Claims {
         let folder = host.path(FOLDER);
         if let Err(error) = fs::create_dir_all(&folder) {
             // Who may not make the folder is not root, and offers what the one who may has not claimed.
-            tracing::warn!(folder = %folder.display(), %error, "cards are not claimed: see that no other agent offers them");
+            let folder = folder.display();
+            tracing::warn!(%folder, %error, "cards are not claimed: see that no other agent offers them");
             return Ok(Self::default());
         }
         let mut locked = Vec::new();

@@ -2,8 +2,8 @@
 //! not found any more is missed. To have all of it found and measured anew, remove the file.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::error::DeviceError;
 use crate::host::HostRoot;
 
 /// Name of the file in the data folder.
-pub(super) const FILE: &str = "accelerators.json";
+const FILE: &str = "accelerators.json";
 /// Names the start of the host: another text after each.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -139,22 +139,12 @@ impl Known {
         }
     }
 
-    /// Completely or not at all.
+    /// Keeps it.
     ///
     /// # Errors
     /// When the data folder cannot be written.
     pub(super) fn store(&self, host: &HostRoot) -> Result<(), DeviceError> {
-        let path = host.data_file(FILE);
-        let text = serde_json::to_string_pretty(self).expect("texts and numbers are JSON");
-        let aside = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            fs::create_dir_all(path.parent().unwrap_or(&path))?;
-            let mut file = File::create(&aside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&aside, &path)
-        };
-        write().map_err(|source| DeviceError::Cache { path: path.clone(), source })
+        host.keep(FILE, &serde_json::to_string_pretty(self).expect("texts and numbers are JSON"))
     }
 }
 

@@ -26,6 +26,7 @@ use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, Sl
 use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
 use crate::error::DeviceError;
 use crate::host::HostRoot;
+use crate::node::to_index;
 use crate::slices::{Attach, GrantedSlice, TorchDevice, WorkerSlices};
 use again::Missing;
 pub use ask::Interpreter;
@@ -220,10 +221,6 @@ fn visible(cards: &[TorchDevice]) -> BTreeMap<String, String> {
         }
     }
     all.into_iter().map(|(name, values)| (name, values.join(","))).collect()
-}
-
-fn to_index(position: usize) -> u32 {
-    u32::try_from(position).expect("a host has far fewer than 2^32 cards")
 }
 
 #[cfg(test)]

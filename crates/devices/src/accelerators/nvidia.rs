@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::Utilization;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::backend::Sample;
@@ -117,21 +118,23 @@ fn watch(driver: &Driver, cards: &[String], last: &Weak<Mutex<Look>>, seen: &Syn
 fn look(library: &Nvml, card: &str) -> Seen {
     match library.device_by_uuid(card) {
         Ok(device) => {
-            let lost = matches!(device.utilization_rates(), Err(NvmlError::GpuLost));
-            Seen { sample: sample(&device), serial: device.serial().unwrap_or_default(), lost }
+            let load = device.utilization_rates();
+            let lost = matches!(load, Err(NvmlError::GpuLost));
+            let sample = load.ok().and_then(|load| sample(&device, load));
+            Seen { sample, serial: device.serial().unwrap_or_default(), lost }
         }
         Err(error) => Seen { lost: matches!(error, NvmlError::GpuLost), ..Seen::default() },
     }
 }
 
 /// A card without load or memory has no reading; what else it does not tell is left out.
-fn sample(device: &Device<'_>) -> Option<Sample> {
+fn sample(device: &Device<'_>, load: Utilization) -> Option<Sample> {
     let errors =
         [(ErrorKind::EccCorrected, MemoryError::Corrected), (ErrorKind::EccUncorrected, MemoryError::Uncorrected)];
     let counted = |(kind, error)| Some((kind, device.total_ecc_errors(error, EccCounter::Aggregate).ok()?));
     Some(Sample {
         card_index: 0,
-        utilization: f64::from(device.utilization_rates().ok()?.gpu) / 100.0,
+        utilization: f64::from(load.gpu) / 100.0,
         memory_used_bytes: device.memory_info().ok()?.used,
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
         power_watts: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1000.0),

@@ -23,8 +23,9 @@ const UUIDS: [&str; 2] = ["GPU-1d8e9d8a-4e4c-3b1f-5d0e-6f1c0a9b7e55", "GPU-77aa0
 
 fn card(number: usize, tflops: &str) -> String {
     format!(
-        r#"{{"device": "cuda:0", "environment": {{"CUDA_VISIBLE_DEVICES": "{uuid}"}}, "hidden": {{"CUDA_VISIBLE_DEVICES": ""}},
-            "vendor": "NVIDIA", "kind": "gpu", "model": "H200", "uuid": "{uuid}", "memory_bytes": 150109880320,
+        r#"{{"device": "cuda:0", "environment": {{"CUDA_VISIBLE_DEVICES": "{uuid}"}},
+            "hidden": {{"CUDA_VISIBLE_DEVICES": ""}}, "vendor": "NVIDIA", "kind": "gpu", "model": "H200",
+            "uuid": "{uuid}", "memory_bytes": 150109880320,
             "pci_address": "0000:4{number}:00.0"{tflops}}}"#,
         uuid = UUIDS[number]
     )
@@ -224,8 +225,9 @@ fn a_card_that_comes_back_is_found_without_the_agent_s_restart() {
 fn another_card_in_the_place_of_one_is_measured() {
     let npu = |model: &str, tflops: &str| {
         format!(
-            r#"{{"device": "npu:0", "environment": {{"ASCEND_RT_VISIBLE_DEVICES": "0"}}, "hidden": {{}}, "vendor": "Huawei", "kind": "npu",
-               "model": "{model}", "uuid": "", "memory_bytes": 68719476736, "pci_address": "0000:41:00.0"{tflops}}}"#
+            r#"{{"device": "npu:0", "environment": {{"ASCEND_RT_VISIBLE_DEVICES": "0"}}, "hidden": {{}},
+               "vendor": "Huawei", "kind": "npu", "model": "{model}", "uuid": "", "memory_bytes": 68719476736,
+               "pci_address": "0000:41:00.0"{tflops}}}"#
         )
         .replace('\n', " ")
     };

@@ -142,13 +142,13 @@ impl Backend for CpuBackend {
         };
         Ok(Attach {
             torch: held.slices.iter().map(torch).collect(),
-            hidden: BTreeMap::new(),
             environment: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), threads(Share(share)).to_string())]),
             limits: HostLimits {
                 cpu_millicores: Some(millicores),
                 cpu_elastic: held.elastic,
                 memory: (memory > Mebibytes::ZERO).then_some(memory),
             },
+            ..Attach::default()
         })
     }
 

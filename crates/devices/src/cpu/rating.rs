@@ -27,9 +27,8 @@ struct Kept {
 /// When the result cannot be kept.
 pub fn measured_or_cached(host: &HostRoot, model: &str, cores: u64) -> Result<MilliTflops, DeviceError> {
     let best = Instructions::best();
-    let path = host.data_file(FILE);
     // A file that cannot be read or understood is measured anew and replaced.
-    let kept: Option<Kept> = fs::read_to_string(&path).ok().and_then(|text| toml::from_str(&text).ok());
+    let kept: Option<Kept> = fs::read_to_string(host.data_file(FILE)).ok().and_then(|text| toml::from_str(&text).ok());
     let same = kept.filter(|kept| kept.model == model && kept.cores == cores && kept.instructions == best.name());
     if let Some(kept) = same.filter(|kept| kept.milli_tflops > 0) {
         return Ok(MilliTflops(kept.milli_tflops));
@@ -39,7 +38,6 @@ pub fn measured_or_cached(host: &HostRoot, model: &str, cores: u64) -> Result<Mi
     tracing::info!(%rate, cores, instructions = best.name(), "measured the processors");
     let kept = Kept { model: model.to_owned(), cores, instructions: best.name().to_owned(), milli_tflops: rate.0 };
     let text = toml::to_string(&kept).expect("a table of texts and numbers is TOML");
-    let stored = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
-    stored.map_err(|source| DeviceError::Cache { path, source })?;
+    host.keep(FILE, &text)?;
     Ok(rate)
 }

@@ -30,8 +30,8 @@ use toml::Spanned;
 /// Most nodes in one file, most cards on one node, highest rate and memory of one card: beyond these a file is
 /// a mistake.
 const MAX_NODES: usize = 100_000;
-const MAX_CARDS: u32 = 256;
-const MAX_TFLOPS: f64 = 1e6;
+pub(crate) const MAX_CARDS: u32 = 256;
+pub(crate) const MAX_TFLOPS: f64 = 1e6;
 const MAX_MEMORY_GIB: f64 = 1e6;
 
 /// A checked inventory.

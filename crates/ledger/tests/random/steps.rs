@@ -44,8 +44,10 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(tflops, priority, gang, span, flags)| Submit { tflops, priority, gang, span, flags }),
         8 => (any::<u8>(), any::<bool>()).prop_map(|(job, preempt)| Place { job, preempt }),
         3 => (any::<u8>(), 0u8..14).prop_map(|(job, what)| Wish { job, what }),
-        12 => (any::<u8>(), any::<u8>(), 0u8..15).prop_map(|(allocation, rank, what)| Report { allocation, rank, what }),
-        1 => (0u64..20, 0u64..200, 0u32..4).prop_map(|(allocation, epoch, rank)| StaleReport { allocation, epoch, rank }),
+        12 => (any::<u8>(), any::<u8>(), 0u8..15)
+            .prop_map(|(allocation, rank, what)| Report { allocation, rank, what }),
+        1 => (0u64..20, 0u64..200, 0u32..4)
+            .prop_map(|(allocation, epoch, rank)| StaleReport { allocation, epoch, rank }),
         3 => (0u8..5, 0u8..8).prop_map(|(node, what)| Node { node, what }),
         1 => (0u8..4, 0u8..4, 0u8..30, any::<bool>())
             .prop_map(|(node, card, tflops, healthy)| Rerate { node, card, tflops, healthy }),

@@ -19,6 +19,7 @@ import statistics
 import sys
 import threading
 import time
+import typing
 
 if __name__ == "__main__":
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # A virtual card is no card of this host.
@@ -27,17 +28,27 @@ if __name__ == "__main__":
 
 import torch
 
-#: What PyTorch calls a kind of accelerator: whose it is, which kind of card, the package that PyTorch has it from when it is not its own,
-#: the variable that says which of them a process sees, and a value of that with which it sees none.
+
+class Kind(typing.NamedTuple):
+    """A kind of accelerator."""
+
+    vendor: str
+    card: str
+    #: The variable that says which of them a process sees, and a value of it with which it sees none.
+    variable: str
+    none: str
+    #: The package that PyTorch has it from, when it is not its own.
+    package: str | None = None
+
+
+#: By PyTorch's name.
 KINDS = {
-    "cuda": ("NVIDIA", "gpu", None, "CUDA_VISIBLE_DEVICES", ""),
-    "xpu": ("Intel", "gpu", None, "ZE_AFFINITY_MASK", "255"),
-    "npu": ("Huawei", "npu", "torch_npu", "ASCEND_RT_VISIBLE_DEVICES", "-1"),
-    "mlu": ("Cambricon", "npu", "torch_mlu", "MLU_VISIBLE_DEVICES", "-1"),
-    "musa": ("Moore Threads", "gpu", "torch_musa", "MUSA_VISIBLE_DEVICES", "-1"),
+    "cuda": Kind("AMD", "gpu", "HIP_VISIBLE_DEVICES", "-1") if torch.version.hip else Kind("NVIDIA", "gpu", "CUDA_VISIBLE_DEVICES", ""),
+    "xpu": Kind("Intel", "gpu", "ZE_AFFINITY_MASK", "255"),
+    "npu": Kind("Huawei", "npu", "ASCEND_RT_VISIBLE_DEVICES", "-1", "torch_npu"),
+    "mlu": Kind("Cambricon", "npu", "MLU_VISIBLE_DEVICES", "-1", "torch_mlu"),
+    "musa": Kind("Moore Threads", "gpu", "MUSA_VISIBLE_DEVICES", "-1", "torch_musa"),
 }
-if torch.version.hip:
-    KINDS["cuda"] = ("AMD", "gpu", None, "HIP_VISIBLE_DEVICES", "-1")
 #: How long one precision is measured, in seconds, the part of the memory that its matrices may take, and the part that must be free.
 MEASURE, PART, FREE = 0.25, 0.2, 0.9
 #: Sides of the matrices that are multiplied, the largest that fits first.
@@ -48,9 +59,9 @@ PRECISIONS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float1
 def present() -> dict:
     """The kinds of accelerators of this host, and the module of each."""
     modules = {}
-    for name, (_, _, package, _, _) in KINDS.items():
-        if package and importlib.util.find_spec(package):
-            importlib.import_module(package)
+    for name, kind in KINDS.items():
+        if kind.package and importlib.util.find_spec(kind.package):
+            importlib.import_module(kind.package)
         module = getattr(torch, name, None)
         if module is not None and hasattr(module, "is_available") and module.is_available():
             modules[name] = module
@@ -82,22 +93,22 @@ def left_out(properties) -> str:
 
 def describe(name: str, properties, index: int) -> dict:
     """One of them."""
-    vendor, kind, _, variable, none = KINDS[name]
+    kind = KINDS[name]
     uuid = str(getattr(properties, "uuid", "") or "")
-    if vendor == "NVIDIA" and uuid:
+    if kind.vendor == "NVIDIA" and uuid:
         uuid = f"GPU-{uuid.removeprefix('GPU-')}"
-        environment = {variable: uuid}
+        environment = {kind.variable: uuid}
     else:
-        environment = {variable: seen_as(variable, index)}
+        environment = {kind.variable: seen_as(kind.variable, index)}
         if name == "cuda":
             environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return {
         "device": f"{name}:0",
         "environment": environment,
-        "hidden": {variable: none},
-        "vendor": vendor,
-        "kind": kind,
-        "model": properties.name.removeprefix(f"{vendor} ").strip(),
+        "hidden": {kind.variable: kind.none},
+        "vendor": kind.vendor,
+        "kind": kind.card,
+        "model": properties.name.removeprefix(f"{kind.vendor} ").strip(),
         "uuid": uuid,
         "memory_bytes": properties.total_memory,
         "pci_address": pci_address(properties),
