@@ -52,11 +52,11 @@ impl Survey {
         let good = || self.answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
         let newest = good().max_by_key(|status| (status.term, status.leader.is_some(), status.committed_index));
         let member = |(address, answer): &(Address, Result<GetClusterStatusResponse, ClientError>)| match answer {
-            Ok(status) => MemberStatusView::answered(address.to_string(), status),
+            Ok(status) => MemberStatusView::answered(address.to_string(), status.clone()),
             Err(error) => MemberStatusView::silent(address.to_string(), silence(error)),
         };
         let mut members: Vec<MemberStatusView> = self.answers.iter().map(member).collect();
-        members.sort_by_key(|member| (member.error.is_some(), member.id));
+        members.sort_by_key(|member| (member.error.is_some(), member.status.member_id));
         ClusterView {
             cluster_id: good().map(|status| status.cluster_id.clone()).find(|id| !id.is_empty()).unwrap_or_default(),
             writable: good().any(|status| status.writable),

@@ -202,7 +202,10 @@ async fn agents(client: &Client, profile: Option<Duration>) -> Parts {
         diagnosed(&format!("agents/{}", name.replace('/', "_")), told)
     };
     for some in nodes.chunks(AT_ONCE).map(<[NodeView]>::to_vec).take(AGENTS / AT_ONCE) {
-        join_all(some.into_iter().map(|node| ask(node.name))).await.into_iter().for_each(|told| parts.join(told));
+        join_all(some.into_iter().map(|node| ask(node.name.clone())))
+            .await
+            .into_iter()
+            .for_each(|told| parts.join(told));
     }
     parts
 }
@@ -247,7 +250,7 @@ async fn nodes(client: &Client, consistency: i32) -> Result<(Vec<NodeView>, bool
             break;
         }
     }
-    for value in nodes.iter_mut().flat_map(|node| node.labels.values_mut()) {
+    for value in nodes.iter_mut().flat_map(|node| node.node.labels.values_mut()) {
         WITHHELD.clone_into(value);
     }
     Ok((nodes, page_token.is_empty()))

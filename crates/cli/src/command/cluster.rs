@@ -59,10 +59,7 @@ async fn init(mut desk: Desk, args: InitArgs) -> Result<Exit, Failure> {
         let what = "the cluster was created, but not its timings of leases; see `tessera pool config set`";
         super::config::change(&desk, what, |config| with_leases(args.leases, config)).await?;
     }
-    desk.printer.one(&InitializedView {
-        cluster_id: answer.cluster_id,
-        members: answer.members.into_iter().map(MemberView::from).collect(),
-    })?;
+    desk.printer.one(&InitializedView::from(answer))?;
     Ok(Exit::Done)
 }
 
@@ -150,7 +147,7 @@ async fn transfer(mut desk: Desk, member: Option<u64>) -> Result<Exit, Failure> 
     let request = TransferLeadershipRequest { request_id: String::new(), member_id: member.unwrap_or(0) };
     let answer = patient(&desk).transfer_leadership(request).await;
     let answer = answer.map_err(|error| Failure::call("leadership was not handed over", &error))?;
-    desk.printer.one(&LeaderView { leader: answer.leader.unwrap_or_default().into(), term: answer.term })?;
+    desk.printer.one(&LeaderView::from(answer))?;
     Ok(Exit::Done)
 }
 

@@ -57,7 +57,7 @@ async fn map(mut desk: Desk, args: MapArgs) -> Result<Exit, Failure> {
         }
         Format::Name => {
             for card in &cards {
-                desk.printer.write(&format!("{}/{}\n", card.node, card.index))?;
+                desk.printer.write(&format!("{}/{}\n", card.node_name, card.card_index))?;
             }
         }
         Format::Jsonl => cards.iter().try_for_each(|card| desk.printer.data(card))?,

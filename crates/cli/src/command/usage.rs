@@ -13,7 +13,7 @@ use crate::args::{By, Format, MOST_ROWS, UsageArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::remark;
-use crate::view::{UsageView, usage_parquet};
+use crate::view::{UsageView, text, usage_parquet};
 
 /// Rows unless somebody asks for another number.
 const ROWS: u32 = 1_000;
@@ -55,14 +55,14 @@ pub(super) async fn run(mut desk: Desk, what: UsageArgs) -> Result<Exit, Failure
     let mut view = UsageView::from(answer);
     if let Some(request) = since {
         let later = desk.client.query_usage(request).await;
-        let later = UsageView::from(later.map_err(|error| Failure::call("usage cannot be told", &error))?);
+        let later = later.map_err(|error| Failure::call("usage cannot be told", &error))?;
         if later.left_out > 0 {
             let why = format!("more than {MOST_ROWS} of them held something since then");
             return Err(Failure::new(Exit::Usage, "who is inactive cannot be told", why).next("give --queue"));
         }
         let active: BTreeSet<String> = later.rows.into_iter().map(|row| row.key).collect();
         view.rows.retain(|row| !active.contains(&row.key));
-        desk.printer.list(&view.rows)?;
+        desk.printer.list(&view.groups())?;
         return Ok(remarks(&view));
     }
     if let Some(path) = &what.parquet {
@@ -81,7 +81,7 @@ pub(super) async fn run(mut desk: Desk, what: UsageArgs) -> Result<Exit, Failure
         match desk.printer.format() {
             Format::Json | Format::Yaml => desk.printer.data(&view)?,
             Format::Table | Format::Wide => desk.printer.list(&view.rows_and_total())?,
-            Format::Jsonl | Format::Name => desk.printer.list(&view.rows)?,
+            Format::Jsonl | Format::Name => desk.printer.list(&view.groups())?,
         }
     }
     Ok(remarks(&view))
@@ -93,8 +93,8 @@ fn remarks(view: &UsageView) -> Exit {
         remark(&format!("{} more rows are left out; the total has them; --rows shows more", view.left_out));
     }
     for gap in &view.gaps {
-        let from = gap.from.as_deref().unwrap_or("the beginning");
-        let to = gap.to.as_deref().unwrap_or_default();
+        let from = text(gap.from.as_ref()).unwrap_or_else(|| "the beginning".to_owned());
+        let to = text(gap.to.as_ref()).unwrap_or_default();
         remark(&format!(
             "incomplete: the member that answered knows nothing of the time from {from} to {to}; ask another one with \
              --server"

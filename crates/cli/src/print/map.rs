@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::view::{CardBlocksView, RunView};
+use tessera_api::v1::BlockRun;
+
+use crate::view::{CardBlocksView, block_state, kind};
 
 /// Most characters of one card.
 const WIDTH: u32 = 80;
@@ -26,9 +28,9 @@ impl Letters {
         *self.0.entry(job).or_insert(next)
     }
 
-    fn of(&mut self, run: &RunView) -> (char, Option<usize>) {
+    fn of(&mut self, run: &BlockRun) -> (char, Option<usize>) {
         let owner = run.owner.as_ref().map(|owner| self.place(owner.job_id));
-        let letter = match run.state.as_str() {
+        let letter = match block_state(run.state).as_str() {
             "running" => owner.map_or('#', |place| LETTERS.get(place).map_or('#', |letter| char::from(*letter))),
             "held" => '+',
             "draining" => '-',
@@ -47,12 +49,12 @@ pub fn draw(cards: &[CardBlocksView], color: bool) -> String {
     let mut letters = Letters::default();
     let mut node = None;
     for card in cards {
-        if node != Some(&card.node) {
+        if node != Some(&card.node_name) {
             if node.is_some() {
                 text.push('\n');
             }
-            node = Some(&card.node);
-            heading(&mut text, &card.node, cards);
+            node = Some(&card.node_name);
+            heading(&mut text, &card.node_name, cards);
         }
         draw_card(&mut text, card, &mut letters, color);
     }
@@ -64,10 +66,10 @@ pub fn draw(cards: &[CardBlocksView], color: bool) -> String {
 
 // Writing to a string cannot fail: results of `write!` are dropped here.
 fn heading(text: &mut String, node: &str, cards: &[CardBlocksView]) {
-    let runs = cards.iter().filter(|card| card.node == node).flat_map(|card| &card.runs);
+    let runs = cards.iter().filter(|card| card.node_name == node).flat_map(|card| &card.runs);
     let bounds = runs.fold(None, |bounds: Option<(u64, u64)>, run| {
-        let (first, last) = bounds.unwrap_or((run.first_block, run.last_block));
-        Some((first.min(run.first_block), last.max(run.last_block)))
+        let (first, last) = bounds.unwrap_or((run.first_block_number, run.last_block_number));
+        Some((first.min(run.first_block_number), last.max(run.last_block_number)))
     });
     let _ = match bounds {
         Some((first, last)) => writeln!(text, "{node}  blocks {first}-{last}"),
@@ -79,10 +81,10 @@ fn draw_card(text: &mut String, card: &CardBlocksView, letters: &mut Letters, co
     let blocks: u32 = card.runs.iter().map(|run| run.blocks).sum();
     let per_character = blocks.div_ceil(WIDTH).max(1);
     let numbers = match (card.runs.first(), card.runs.last()) {
-        (Some(first), Some(last)) => format!("{}-{}", first.first_block, last.last_block),
+        (Some(first), Some(last)) => format!("{}-{}", first.first_block_number, last.last_block_number),
         _ => "no blocks".to_owned(),
     };
-    let _ = write!(text, "  {:>2} {:4} {:20} {numbers:>11}  ", card.index, card.kind, card.model);
+    let _ = write!(text, "  {:>2} {:4} {:20} {numbers:>11}  ", card.card_index, kind(card.kind), card.model);
     text.push_str(&bar(card, per_character, letters, color));
     text.truncate(text.trim_end().len());
     if per_character > 1 {
@@ -117,55 +119,71 @@ fn bar(card: &CardBlocksView, per_character: u32, letters: &mut Letters, color: 
     bar
 }
 
-fn holder(run: &RunView, letters: &mut Letters) -> Option<String> {
+fn holder(run: &BlockRun, letters: &mut Letters) -> Option<String> {
     let (letter, _) = letters.of(run);
-    let numbers = format!("{}-{}", run.first_block, run.last_block);
+    let numbers = format!("{}-{}", run.first_block_number, run.last_block_number);
     let next = run.next.as_ref().map(|next| format!(", next job {}", next.job_id)).unwrap_or_default();
+    let state = block_state(run.state);
     match &run.owner {
         Some(owner) => {
-            Some(format!("{letter} {numbers} job {} {} priority {}{next}", owner.job_id, run.state, owner.priority))
+            Some(format!("{letter} {numbers} job {} {state} priority {}{next}", owner.job_id, owner.priority))
         }
-        None if run.state == "free" => None,
-        None => Some(format!("{letter} {numbers} {}{next}", run.state)),
+        None if state == "free" => None,
+        None => Some(format!("{letter} {numbers} {state}{next}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tessera_api::v1;
+    use tessera_api::v1::{self, BlockState, CardKind};
 
     use super::*;
 
-    fn run(first: u64, blocks: u32, state: &str, job: Option<u64>) -> RunView {
-        RunView {
-            first_block: first,
-            last_block: first + u64::from(blocks) - 1,
+    fn run(first: u64, blocks: u32, state: BlockState, job: Option<u64>) -> BlockRun {
+        BlockRun {
+            first_block_number: first,
+            last_block_number: first + u64::from(blocks) - 1,
             blocks,
-            state: state.to_owned(),
-            owner: job
-                .map(|job_id| v1::BlockOwner { job_id, priority: 50, allocation_id: 1, epoch: 1, rank: 0 }.into()),
-            next: None,
+            state: state.into(),
+            owner: job.map(|job_id| v1::BlockOwner { job_id, priority: 50, allocation_id: 1, epoch: 1, rank: 0 }),
+            ..Default::default()
         }
     }
 
-    fn card(node: &str, index: u32, kind: &str, runs: Vec<RunView>) -> CardBlocksView {
-        CardBlocksView { node: node.to_owned(), index, kind: kind.to_owned(), model: "Simulated".to_owned(), runs }
+    fn card(node: &str, card_index: u32, kind: CardKind, runs: Vec<BlockRun>) -> CardBlocksView {
+        let (node_name, model) = (node.to_owned(), "Simulated".to_owned());
+        v1::CardBlocks { node_name, card_index, kind: kind.into(), model, runs, ..Default::default() }.into()
     }
 
     #[test]
     fn the_reference_pool_shows_numbers_and_jobs() {
         let cards = [
-            card("node-0", 0, "gpu", vec![run(1, 9, "running", Some(7))]),
-            card("node-0", 1, "gpu", vec![run(10, 4, "running", Some(7)), run(14, 5, "free", None)]),
-            card("node-0", 2, "npu", vec![run(19, 20, "held", Some(8))]),
-            card("node-1", 0, "gpu", vec![run(64, 8, "draining", Some(9)), run(72, 2, "offline", None)]),
+            card("node-0", 0, CardKind::Gpu, vec![run(1, 9, BlockState::Running, Some(7))]),
+            card(
+                "node-0",
+                1,
+                CardKind::Gpu,
+                vec![run(10, 4, BlockState::Running, Some(7)), run(14, 5, BlockState::Free, None)],
+            ),
+            card("node-0", 2, CardKind::Npu, vec![run(19, 20, BlockState::Held, Some(8))]),
+            card(
+                "node-1",
+                0,
+                CardKind::Gpu,
+                vec![run(64, 8, BlockState::Draining, Some(9)), run(72, 2, BlockState::Offline, None)],
+            ),
         ];
         insta::assert_snapshot!(draw(&cards, false));
     }
 
     #[test]
     fn a_large_card_is_scaled_to_the_line() {
-        let cards = [card("node-0", 0, "gpu", vec![run(1, 500, "running", Some(1)), run(501, 489, "free", None)])];
+        let cards = [card(
+            "node-0",
+            0,
+            CardKind::Gpu,
+            vec![run(1, 500, BlockState::Running, Some(1)), run(501, 489, BlockState::Free, None)],
+        )];
         let text = draw(&cards, false);
         let bar = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(4)).expect("a bar");
         assert!(bar.len() <= 80 && bar.starts_with("AAA") && bar.ends_with("..."), "{bar}");

@@ -16,7 +16,7 @@ pub fn bar(blocks: &BlocksView, width: usize) -> String {
         ('x', blocks.offline),
         ('.', blocks.free),
     ];
-    let total = blocks.total;
+    let total = blocks.total();
     if total == 0 || width == 0 {
         return " ".repeat(width);
     }
@@ -34,10 +34,12 @@ pub fn bar(blocks: &BlocksView, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::v1;
+
     use super::*;
 
     fn blocks(running: u64, lost: u64, free: u64) -> BlocksView {
-        BlocksView { total: running + lost + free, running, lost, free, ..BlocksView::default() }
+        v1::BlockCounts { running, lost, free, ..Default::default() }.into()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+use tessera_api::v1::KindSummary;
 
 use super::bar::{LEGEND, bar};
 use super::entry::{Column, Entry, columns};
@@ -12,7 +13,7 @@ use super::keys::HELP;
 use super::overview::Overview;
 use super::state::{Over, State, TABS, place};
 use crate::args::TopTab;
-use crate::view::KindView;
+use crate::view::{BlocksView, words};
 
 /// Kinds of cards with a line of their own.
 const KINDS: usize = 4;
@@ -117,12 +118,13 @@ fn warning(overview: Option<&Overview>, trouble: Option<&str>) -> Option<String>
     (!warnings.is_empty()).then(|| format!("! {}", warnings.join("; ")))
 }
 
-fn kind_line(kind: &KindView, width: u16) -> Line<'static> {
-    let used = kind.blocks.total - kind.blocks.free;
-    let (total, free, cards) = (kind.blocks.total, kind.blocks.free, kind.cards);
+fn kind_line(kind: &KindSummary, width: u16) -> Line<'static> {
+    let blocks = BlocksView::from(kind.blocks.unwrap_or_default());
+    let (total, free, cards) = (blocks.total(), blocks.free, kind.cards);
+    let used = total - free;
     let numbers = format!(" {used}/{total} blocks used, {free} free, {cards} cards");
     let room = usize::from(width).saturating_sub(8 + numbers.len()).clamp(10, 60);
-    Line::raw(format!("{:5} [{}]{numbers}", kind.kind, bar(&kind.blocks, room)))
+    Line::raw(format!("{:5} [{}]{numbers}", words::kind(kind.kind), bar(&blocks, room)))
 }
 
 fn jobs_line(state: &State) -> Line<'static> {

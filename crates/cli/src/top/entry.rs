@@ -1,6 +1,9 @@
 //! One row of a list: what it is about, and its cells.
 
+use tessera_api::v1::{CardHealth, Eligibility, JobState, NodeState, QueueAmount, SliceView};
+
 use crate::args::TopTab;
+use crate::view::words::{eligibility, health, kind, node_state};
 use crate::view::{BlocksView, CardView, Clock, JobView, NodeView, QueueView};
 
 /// What a row is about.
@@ -168,61 +171,66 @@ impl Entry {
                 number(job.id),
                 words(&job.spec.name),
                 words(&job.spec.queue),
-                words(&job.state),
+                words(job.stands()),
                 number(used.blocks),
                 percent(None),
                 Cell {
-                    text: clock.between(job.started_at.as_deref(), job.ended_at.as_deref()),
-                    number: Some(clock.seconds_between(job.started_at.as_deref(), job.ended_at.as_deref())),
+                    text: clock.between(job.started_at.as_ref(), job.ended_at.as_ref()),
+                    number: Some(clock.seconds_between(job.started_at.as_ref(), job.ended_at.as_ref())),
                 },
                 words(place),
             ],
             blocks: None,
             cards: used.cards,
-            alarming: matches!(job.state.as_str(), "failed" | "timeout"),
+            alarming: matches!(job.state(), JobState::Failed | JobState::Timeout),
         }
     }
 
     /// Of a node.
     #[must_use]
     pub fn node(node: &NodeView) -> Self {
-        let state =
-            if node.state == "ready" && node.eligibility != "eligible" { &node.eligibility } else { &node.state };
+        let eligible = node.state() != NodeState::Ready || node.eligibility() == Eligibility::Eligible;
+        let state = if eligible { node_state(node.state) } else { eligibility(node.eligibility) };
+        let blocks = node.blocks();
         Self {
             subject: Subject::Node(node.name.clone()),
             cells: vec![
                 words(&node.name),
                 words(state),
                 number(node.cards.into()),
-                number(node.blocks.free),
-                number(node.blocks.total),
-                number(node.jobs.len() as u64),
+                number(blocks.free),
+                number(blocks.total()),
+                number(node.job_ids.len() as u64),
                 seconds(node.since_heartbeat_seconds),
             ],
-            blocks: Some(node.blocks),
+            blocks: Some(blocks),
             cards: Vec::new(),
-            alarming: node.state == "lost" || node.connected == Some(false) || node.blocks.lost > 0 || node.faults > 0,
+            alarming: node.state() == NodeState::Lost
+                || node.connected == Some(false)
+                || blocks.lost > 0
+                || node.faults > 0,
         }
     }
 
     /// Of a card.
     #[must_use]
     pub fn card(card: &CardView) -> Self {
-        let memory = card.memory_used_mib as f64 / card.memory_mib.max(1) as f64;
+        let (of, blocks) = (card.of(), card.blocks());
+        let memory = card.memory_used_mib as f64 / of.memory_mib.max(1) as f64;
         Self {
-            subject: Subject::Card(card.node.clone(), card.index),
+            subject: Subject::Card(card.node_name.clone(), of.index),
             cells: vec![
                 words(&card.name),
-                words(&card.kind),
-                words(&card.health),
-                number(card.blocks.free),
-                number(card.blocks.total),
-                percent(card.sample.as_ref().map(|sample| sample.utilization)),
+                words(kind(of.kind)),
+                words(health(of.health)),
+                number(blocks.free),
+                number(blocks.total()),
+                percent(card.sample.as_ref().map(|sample| sample.read.utilization_ratio)),
                 percent(Some(memory)),
             ],
-            blocks: Some(card.blocks),
+            blocks: Some(blocks),
             cards: Vec::new(),
-            alarming: card.health == "unhealthy" || card.blocks.lost > 0,
+            alarming: of.health() == CardHealth::Unhealthy || blocks.lost > 0,
         }
     }
 
@@ -230,17 +238,19 @@ impl Entry {
     #[must_use]
     pub fn queue(queue: &QueueView) -> Self {
         let tflops = |value: f64| Cell { text: format!("{value:.0}"), number: Some(value) };
-        let amount = |of: Option<f64>| of.map_or_else(|| Cell { text: "-".to_owned(), number: Some(-1.0) }, tflops);
+        let of = |amount: QueueAmount| tflops(amount.milli_tflops as f64 / 1000.0);
+        let or_none = |amount: Option<_>| amount.map_or_else(|| Cell { text: "-".to_owned(), number: Some(-1.0) }, of);
+        let (set, share) = (queue.set(), queue.share_percent());
         Self {
-            subject: Subject::Queue(queue.name.clone()),
+            subject: Subject::Queue(set.name.clone()),
             cells: vec![
-                words(&queue.name),
+                words(set.name),
                 number(queue.jobs),
-                tflops(queue.used.tflops()),
-                amount(queue.guaranteed.map(|of| of.tflops())),
-                amount(queue.maximum.map(|of| of.tflops())),
-                number(queue.weight.into()),
-                Cell { text: format!("{}%", queue.share_percent), number: Some(queue.share_percent) },
+                of(queue.used.unwrap_or_default()),
+                or_none(set.guaranteed),
+                or_none(set.maximum),
+                number(set.weight.into()),
+                Cell { text: format!("{share}%"), number: Some(share) },
             ],
             blocks: None,
             cards: Vec::new(),
@@ -264,14 +274,16 @@ impl JobCards {
     #[must_use]
     pub fn of(job: &JobView) -> Self {
         let workers = job.allocation.iter().flat_map(|allocation| &allocation.workers);
-        let slices: Vec<_> = workers.flat_map(|of| of.slices.iter().map(|slice| (of.node.as_str(), slice))).collect();
+        let slices: Vec<_> =
+            workers.flat_map(|of| of.slices.iter().map(|slice| (of.node_name.as_str(), slice))).collect();
+        let of = |slice: &SliceView| slice.slice.unwrap_or_default();
         let mut cards: Vec<(String, u32)> =
-            slices.iter().map(|(node, slice)| ((*node).to_owned(), slice.card)).collect();
+            slices.iter().map(|(node, slice)| ((*node).to_owned(), of(slice).card_index)).collect();
         cards.sort();
         cards.dedup();
         Self {
-            blocks: slices.iter().map(|(_, slice)| slice.last_block + 1 - slice.first_block).sum(),
-            memory_mib: slices.iter().map(|(_, slice)| slice.memory_mib).sum(),
+            blocks: slices.iter().map(|(_, slice)| slice.last_block_number + 1 - slice.first_block_number).sum(),
+            memory_mib: slices.iter().map(|(_, slice)| of(slice).memory_mib).sum(),
             cards,
         }
     }

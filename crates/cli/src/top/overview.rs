@@ -44,23 +44,24 @@ fn warnings(pool: &PoolView, cluster: &ClusterView) -> Vec<String> {
     if !silent.is_empty() {
         found.push(format!("members do not answer: {}", silent.join(", ")));
     }
-    for member in cluster.members.iter().filter(|of| of.clock_off) {
-        let by = member.clock_offset_seconds.unwrap_or_default();
-        found.push(format!("the clock of member {} is off by {by:.1} s", member.id));
+    for member in cluster.members.iter().filter(|of| of.status.clock_off) {
+        let by = member.clock_offset().unwrap_or_default();
+        found.push(format!("the clock of member {} is off by {by:.1} s", member.status.member_id));
     }
     let lost = pool.nodes.get("lost").copied().unwrap_or_default();
     if lost > 0 {
         found.push(format!("nodes are lost: {lost}"));
     }
-    if pool.blocks.lost > 0 {
-        found.push(format!("blocks are quarantined (lost): {}", pool.blocks.lost));
+    let blocks = pool.blocks();
+    if blocks.lost > 0 {
+        found.push(format!("blocks are quarantined (lost): {}", blocks.lost));
     }
-    if pool.blocks.offline > 0 {
-        found.push(format!("blocks are offline: {}", pool.blocks.offline));
+    if blocks.offline > 0 {
+        found.push(format!("blocks are offline: {}", blocks.offline));
     }
     let pending = pool.jobs.get("pending").copied().unwrap_or_default();
-    if pending > 0 && pool.blocks.free > 0 {
-        found.push(format!("jobs wait: {pending}, beside free blocks: {}", pool.blocks.free));
+    if pending > 0 && blocks.free > 0 {
+        found.push(format!("jobs wait: {pending}, beside free blocks: {}", blocks.free));
     }
     found
 }
@@ -80,11 +81,11 @@ mod tests {
         let (mut pool, mut cluster) = (pool(), cluster());
         cluster.writable = false;
         cluster.members[1].error = Some("refused".to_owned());
-        cluster.members[0].clock_off = true;
-        cluster.members[0].clock_offset_seconds = Some(-12.5);
+        cluster.members[0].status.clock_off = true;
+        cluster.members[0].status.clock_offset = Some(prost_types::Duration { seconds: -12, nanos: -500_000_000 });
         pool.nodes.insert("lost".to_owned(), 2);
-        pool.blocks.lost = 9;
-        pool.blocks.offline = 4;
+        let blocks = pool.pool.blocks.get_or_insert_default();
+        (blocks.lost, blocks.offline) = (9, 4);
         pool.jobs.insert("pending".to_owned(), 3);
         assert_eq!(
             Overview::of(pool, cluster).warnings,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::v1::{
-    Consistency, GetCardRequest, GetJobRequest, GetNodeRequest, GetPoolRequest, GetQueueRequest, JobFilter, JobState,
-    ListCardsRequest, ListJobsRequest, ListNodesRequest, ListQueuesRequest, WhyRequest,
+    Card, Consistency, GetCardRequest, GetJobRequest, GetNodeRequest, GetPoolRequest, GetQueueRequest, JobFilter,
+    JobState, ListCardsRequest, ListJobsRequest, ListNodesRequest, ListQueuesRequest, WhyRequest,
 };
 use tessera_client::{Client, ClientError};
 use tokio::sync::{mpsc, watch};
@@ -194,8 +194,11 @@ impl Reader {
             self.client.get_node(GetNodeRequest { node: Some(node_named(node)), consistency: self.consistency })
         };
         let answers = join_all(nodes.iter().map(ask)).await;
-        let cards = answers.into_iter().flatten().flat_map(|answer| answer.cards).map(CardView::from);
-        cards.filter_map(|card| Some(((card.node, card.index), card.sample?.utilization))).collect()
+        let busy = |card: Card| {
+            let of = (card.node_name, card.description.unwrap_or_default().index);
+            Some((of, card.sample?.utilization_ratio))
+        };
+        answers.into_iter().flatten().flat_map(|answer| answer.cards).filter_map(busy).collect()
     }
 
     /// What jobs use of what they hold; nothing where nobody leads.

@@ -373,7 +373,7 @@ fn with_use(mut entry: Entry, used: &BTreeMap<u64, UseView>) -> Entry {
 /// What a job computes of what it may.
 fn tell_use(entry: &mut Entry, used: &BTreeMap<u64, UseView>) {
     if let Some(job) = entry.subject.job() {
-        entry.cells[USE] = entry::percent(used.get(&job).map(|used| used.utilization));
+        entry.cells[USE] = entry::percent(used.get(&job).map(|used| used.utilization_ratio));
     }
 }
 

@@ -2,9 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::top::keys::Wish;
-use crate::view::{
-    BlocksView, CardView, Clock, ClusterView, JobView, KindView, MemberStatusView, MemberView, NodeView, PoolView,
-};
+use crate::view::{CardView, Clock, ClusterView, JobView, MemberStatusView, MemberView, NodeView, PoolView};
 use tessera_api::v1;
 
 pub fn args() -> TopArgs {
@@ -12,36 +10,39 @@ pub fn args() -> TopArgs {
     TopArgs { tab: TopTab::Jobs, interval, filter: String::new(), all: false, once: false }
 }
 
-fn blocks(free: u64, running: u64) -> BlocksView {
-    BlocksView { total: free + running, free, running, ..BlocksView::default() }
+fn blocks(free: u64, running: u64) -> Option<v1::BlockCounts> {
+    Some(v1::BlockCounts { free, running, ..Default::default() })
 }
 
 pub fn pool() -> PoolView {
-    let kind = |kind: &str, cards, blocks| KindView {
-        kind: kind.to_owned(),
+    let kind = |kind: v1::CardKind, cards, blocks| v1::KindSummary {
+        kind: kind.into(),
         cards,
         blocks,
         memory_mib: 64 * 1024 * cards,
         memory_used_mib: 1024,
     };
-    PoolView {
+    let config = v1::PoolConfig {
+        block_milli_tflops: 1000,
+        reference_precision: v1::Precision::Fp16.into(),
+        ..Default::default()
+    };
+    let pool = v1::Pool {
         cluster_id: "lab".to_owned(),
-        block_tflops: 1.0,
-        reference_precision: "fp16".to_owned(),
+        config: Some(config),
         blocks: blocks(112, 88),
-        kinds: vec![kind("gpu", 6, blocks(12, 54)), kind("npu", 5, blocks(100, 34))],
-        nodes: BTreeMap::from([("ready".to_owned(), 4)]),
-        jobs: BTreeMap::from([("running".to_owned(), 2)]),
-        revision: 40,
-        age_seconds: 0.0,
-    }
+        kinds: vec![kind(v1::CardKind::Gpu, 6, blocks(12, 54)), kind(v1::CardKind::Npu, 5, blocks(100, 34))],
+        nodes: vec![v1::NodeCount { state: v1::NodeState::Ready.into(), count: 4 }],
+        jobs: vec![v1::JobCount { state: v1::JobState::Running.into(), count: 2 }],
+    };
+    v1::GetPoolResponse { pool: Some(pool), read: Some(v1::ReadState { revision: 40, age: None }) }.into()
 }
 
 pub fn cluster() -> ClusterView {
     let member = |id: u64| {
         let answer =
             v1::GetClusterStatusResponse { admitted: true, member_id: id, writable: true, ..Default::default() };
-        MemberStatusView::answered(format!("10.0.0.{id}:7400"), &answer)
+        MemberStatusView::answered(format!("10.0.0.{id}:7400"), answer)
     };
     let leader = v1::Member { id: 1, name: "m1".to_owned(), address: "10.0.0.1:7400".to_owned(), ..Default::default() };
     ClusterView {
@@ -144,7 +145,7 @@ pub fn filled(tab: TopTab) -> State {
     state.apply(whole(TopTab::Jobs, jobs()));
     state.apply(whole(TopTab::Nodes, nodes()));
     state.apply(whole(TopTab::Cards, cards()));
-    let used = crate::view::UseView { utilization: 0.7, ..Default::default() };
+    let used = v1::JobUse { utilization_ratio: 0.7, ..Default::default() }.into();
     state.apply(Update::Used(BTreeMap::from([(7, used)])));
     state
 }

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use tessera_api::v1;
 
+use super::job::slices;
 use super::shown::Shown;
 use super::time::{Clock, seconds, text};
-use super::{ReasonView, WorkerView, words};
+use super::words;
 use crate::print::{Column, Detail, Page, Tabular};
 
 /// A submitted job.
@@ -56,32 +57,24 @@ impl Tabular for MutationView {
 }
 
 /// What keeps a job from starting.
-pub type ExplanationView = Shown<v1::Explanation>;
-
-impl ExplanationView {
-    fn detail(&self, out: &mut Page) {
-        out.line("waits for", format!("{} ({})", self.sentence, self.constraint));
-        for number in &self.numbers {
-            out.line(&number.name, format!("{} {}", number.value, number.unit));
-        }
-        if !self.smallest_change.is_empty() {
-            out.line("would start", &self.smallest_change);
-        }
+fn explain(of: &v1::Explanation, out: &mut Page) {
+    out.line("waits for", format!("{} ({})", of.sentence, of.constraint));
+    for number in &of.numbers {
+        out.line(&number.name, format!("{} {}", number.value, number.unit));
+    }
+    if !of.smallest_change.is_empty() {
+        out.line("would start", &of.smallest_change);
     }
 }
 
 /// When a job may start.
-pub type EstimateView = Shown<v1::StartEstimate>;
-
-impl EstimateView {
-    fn detail(&self, clock: &Clock, out: &mut Page) {
-        match text(self.start.as_ref()) {
-            Some(start) => out.line("starts by", format!("{start} (in {})", clock.until(&start))),
-            None => out.line("starts", format!("nobody can say: {}", self.unknown)),
-        }
-        for assumption in &self.assumptions {
-            out.line("assuming", assumption);
-        }
+fn estimate(of: &v1::StartEstimate, clock: &Clock, out: &mut Page) {
+    match text(of.start.as_ref()) {
+        Some(start) => out.line("starts by", format!("{start} (in {})", clock.until(start.as_str()))),
+        None => out.line("starts", format!("nobody can say: {}", of.unknown)),
+    }
+    for assumption in &of.assumptions {
+        out.line("assuming", assumption);
     }
 }
 
@@ -90,106 +83,45 @@ impl EstimateView {
 pub struct WhyView {
     /// The job.
     pub job_id: u64,
-    /// Its state.
-    pub state: String,
-    /// The reason kept with it.
-    pub reason: ReasonView,
-    /// What keeps it from starting.
-    pub explanation: Option<ExplanationView>,
-    /// When it may start, if that was asked.
-    pub estimate: Option<EstimateView>,
-    /// Revision that the answer reflects.
-    pub revision: u64,
+    /// Its state, the reason kept with it, what keeps it from starting, and when it may start.
+    #[serde(flatten)]
+    pub answer: Shown<v1::WhyResponse>,
 }
 
 impl WhyView {
     /// The answer about `job_id`.
     #[must_use]
     pub fn of(job_id: u64, response: v1::WhyResponse) -> Self {
-        Self {
-            job_id,
-            state: words::job_state(response.state),
-            reason: response.reason.map(Into::into).unwrap_or_default(),
-            explanation: response.explanation.map(Into::into),
-            estimate: response.estimate.map(Into::into),
-            revision: response.read.unwrap_or_default().revision,
-        }
+        Self { job_id, answer: response.into() }
     }
 }
 
 impl Detail for WhyView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
         out.title(format!("job {}", self.job_id));
-        out.state("state", &self.state);
-        out.line("reason", format!("{} ({})", self.reason.sentence, self.reason.code));
-        if let Some(explanation) = &self.explanation {
-            explanation.detail(out);
+        out.state("state", &words::job_state(self.answer.state));
+        let reason = self.answer.reason.clone().unwrap_or_default();
+        out.line("reason", format!("{} ({})", reason.sentence, reason.code));
+        if let Some(explanation) = &self.answer.explanation {
+            explain(explanation, out);
         }
-        if let Some(estimate) = &self.estimate {
-            estimate.detail(clock, out);
+        if let Some(of) = &self.answer.estimate {
+            estimate(of, clock, out);
         }
     }
 
     fn name(&self) -> String {
-        let constraint = self.explanation.as_ref().map(|of| of.constraint.clone());
-        constraint.unwrap_or_else(|| self.reason.code.clone())
+        let constraint = self.answer.explanation.as_ref().map(|of| of.constraint.clone());
+        constraint.unwrap_or_else(|| self.answer.reason.clone().unwrap_or_default().code)
     }
 }
 
 /// What would become of a job.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlanView {
-    /// `starts`, `preempts`, `waits` or `refused`.
-    pub verdict: String,
-    /// Where it would go.
-    pub workers: Vec<WorkerView>,
-    /// Jobs that would be suspended.
-    pub victims: Vec<Shown<v1::PlannedVictim>>,
-    /// What of its wishes the nodes meet; empty when it has none.
-    pub nodes: Vec<PlannedNodeView>,
-    /// Why it would wait.
-    pub explanation: Option<ExplanationView>,
-    /// Why it would be refused.
-    pub refusal: Option<ReasonView>,
-    /// When it may start, if that was asked.
-    pub estimate: Option<EstimateView>,
-    /// Revision that the answer reflects.
-    pub revision: u64,
-}
-
-/// A node that a job would go to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PlannedNodeView {
-    /// Its name.
-    pub node: String,
-    /// What of the job's wishes it meets.
-    pub terms: Vec<Shown<v1::ScoreTerm>>,
-}
-
-impl From<v1::PlannedNode> for PlannedNodeView {
-    fn from(node: v1::PlannedNode) -> Self {
-        Self { node: node.node_name, terms: node.terms.into_iter().map(Into::into).collect() }
-    }
-}
-
-impl From<v1::PlanJobResponse> for PlanView {
-    fn from(response: v1::PlanJobResponse) -> Self {
-        Self {
-            verdict: words::verdict(response.verdict),
-            workers: response.workers.into_iter().map(Into::into).collect(),
-            victims: response.victims.into_iter().map(Into::into).collect(),
-            nodes: response.nodes.into_iter().map(Into::into).collect(),
-            explanation: response.explanation.map(Into::into),
-            refusal: response.refusal.map(Into::into),
-            estimate: response.estimate.map(Into::into),
-            revision: response.read.unwrap_or_default().revision,
-        }
-    }
-}
+pub type PlanView = Shown<v1::PlanJobResponse>;
 
 impl Detail for PlanView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
-        out.title(match self.verdict.as_str() {
+        out.title(match words::verdict(self.verdict).as_str() {
             "starts" => "it would start at once".to_owned(),
             "preempts" => "it would start when other jobs are suspended".to_owned(),
             "waits" => "it would wait".to_owned(),
@@ -197,21 +129,19 @@ impl Detail for PlanView {
             other => other.to_owned(),
         });
         if let Some(explanation) = &self.explanation {
-            explanation.detail(out);
+            explain(explanation, out);
         }
         if let Some(refusal) = &self.refusal {
             out.line("refusal", format!("{} ({})", refusal.sentence, refusal.code));
         }
-        if let Some(estimate) = &self.estimate {
-            estimate.detail(clock, out);
+        if let Some(of) = &self.estimate {
+            estimate(of, clock, out);
         }
         if !self.workers.is_empty() {
             out.table(
                 &["RANK", "CARD", "NODE", "SLICES"],
                 self.workers.iter().map(|worker| {
-                    let slices: Vec<String> = worker.slices.iter().map(super::job::SliceView::short).collect();
-                    let (rank, virtual_card) = (worker.rank.to_string(), worker.virtual_card.to_string());
-                    vec![rank, virtual_card, worker.node.clone(), slices.join(" + ")]
+                    vec![worker.rank.to_string(), worker.member.to_string(), worker.node_name.clone(), slices(worker)]
                 }),
             );
         }
@@ -221,7 +151,7 @@ impl Detail for PlanView {
             out.table(
                 &["NODE", "TERM", "SCORE", "WHAT"],
                 terms.map(|(node, term)| {
-                    vec![node.node.clone(), term.name.clone(), term.score.to_string(), term.sentence.clone()]
+                    vec![node.node_name.clone(), term.name.clone(), term.score.to_string(), term.sentence.clone()]
                 }),
             );
         }
@@ -246,6 +176,6 @@ impl Detail for PlanView {
     }
 
     fn name(&self) -> String {
-        self.verdict.clone()
+        words::verdict(self.verdict)
     }
 }

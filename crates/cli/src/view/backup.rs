@@ -107,7 +107,7 @@ impl Tabular for KeptView {
             self.cluster_id.clone(),
             self.revision.to_string(),
             self.bytes.to_string(),
-            format!("{} ago", clock.ago(Some(&self.taken_at))),
+            format!("{} ago", clock.ago(Some(self.taken_at.as_str()))),
         ]
     }
 
@@ -131,7 +131,7 @@ impl Detail for BackupView {
         out.line("cluster", &self.cluster_id);
         out.line("revision", self.revision);
         out.line("term", self.term);
-        out.line("taken", format!("{} ({} ago)", self.taken_at, clock.ago(Some(&self.taken_at))));
+        out.line("taken", format!("{} ({} ago)", self.taken_at, clock.ago(Some(self.taken_at.as_str()))));
         out.line("release", format!("{}, level {}", self.release, self.level));
         show_counts(&self.counts, out);
         out.line("bytes", self.bytes);

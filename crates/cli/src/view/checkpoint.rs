@@ -1,56 +1,19 @@
 //! What a job can go on from.
 
-use serde::Serialize;
 use tessera_api::v1;
 use tessera_ledger::CheckpointKey;
 
 use super::shown::Shown;
-use super::time::{Clock, text};
+use super::time::Clock;
 use super::words;
 use crate::print::{Column, Tabular};
 
 /// A checkpoint of a job.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CheckpointView {
-    /// Its name among those of its job: the attempt that saved it, and which of the attempt's.
-    pub name: String,
-    /// The attempt that saved it.
-    pub attempt: u32,
-    /// The epoch of the allocation under which it was saved.
-    pub epoch: u64,
-    /// How it was saved: `cooperative`, by its program; `transparent`, by dumping it.
-    pub mode: String,
-    /// When it was saved.
-    pub saved_at: Option<String>,
-    /// How far the program said it was; 0: it did not say.
-    pub progress: u64,
-    /// Bytes of the program's files.
-    pub bytes: u64,
-    /// Whether all that it needs can be fetched now.
-    pub available: bool,
-    /// Its parts, by rank.
-    pub parts: Vec<Shown<v1::CheckpointPart>>,
-}
+pub type CheckpointView = Shown<v1::Checkpoint>;
 
 /// `2.7`: the seventh of the second attempt; `2.last`: what that saved when it was stopped.
 pub(super) fn name_of(attempt: u32, sequence: u64) -> String {
     CheckpointKey { attempt, sequence }.to_string()
-}
-
-impl From<v1::Checkpoint> for CheckpointView {
-    fn from(checkpoint: v1::Checkpoint) -> Self {
-        Self {
-            name: name_of(checkpoint.attempt, checkpoint.sequence),
-            attempt: checkpoint.attempt,
-            epoch: checkpoint.epoch,
-            mode: words::checkpoint_mode(checkpoint.mode),
-            saved_at: text(checkpoint.saved_at.as_ref()),
-            progress: checkpoint.progress,
-            bytes: checkpoint.bytes,
-            available: checkpoint.available,
-            parts: checkpoint.parts.into_iter().map(Into::into).collect(),
-        }
-    }
 }
 
 impl CheckpointView {
@@ -81,9 +44,9 @@ impl Tabular for CheckpointView {
 
     fn cells(&self, clock: &Clock) -> Vec<String> {
         vec![
-            self.name.clone(),
-            self.mode.clone(),
-            clock.ago(self.saved_at.as_deref()),
+            name_of(self.attempt, self.sequence),
+            words::checkpoint_mode(self.mode),
+            clock.ago(self.saved_at.as_ref()),
             if self.progress == 0 { "-".to_owned() } else { self.progress.to_string() },
             format!("{:.1}", self.bytes as f64 / f64::from(1 << 20)),
             if self.available { "yes" } else { "no" }.to_owned(),
@@ -92,6 +55,6 @@ impl Tabular for CheckpointView {
     }
 
     fn name(&self) -> String {
-        format!("checkpoint/{}", self.name)
+        format!("checkpoint/{}", name_of(self.attempt, self.sequence))
     }
 }

@@ -1,41 +1,17 @@
 //! The control plane as it is shown.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tessera_api::v1;
 
-use super::time::{Clock, seconds};
+use super::shown::Shown;
+use super::time::{Clock, seconds, short};
 use super::words;
 use crate::print::{Column, Detail, Page, Tabular};
 
 /// A member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MemberView {
-    /// Its id.
-    pub id: u64,
-    /// Its name.
-    pub name: String,
-    /// Where it listens.
-    pub address: String,
-    /// Whether it has a vote.
-    pub voter: bool,
-    /// Whether it leads.
-    pub leader: bool,
-    /// Entries it lacks; unknown unless the leader answered.
-    pub lag: Option<u64>,
-}
-
-impl From<v1::Member> for MemberView {
-    fn from(member: v1::Member) -> Self {
-        Self {
-            id: member.id,
-            name: member.name,
-            address: member.address,
-            voter: member.voter,
-            leader: member.leader,
-            lag: member.lag,
-        }
-    }
-}
+pub type MemberView = Shown<v1::Member>;
 
 impl Tabular for MemberView {
     fn columns() -> &'static [Column] {
@@ -74,71 +50,32 @@ pub struct MemberStatusView {
     pub address: String,
     /// Why it could not be asked.
     pub error: Option<String>,
-    /// Its id; 0 before it is admitted.
-    pub id: u64,
     /// What it does.
     pub role: String,
-    /// Its term.
-    pub term: u64,
-    /// Id of the leader it knows.
-    pub leader: Option<u64>,
-    /// Whether mutations are accepted through it.
-    pub writable: bool,
-    /// Last entry in its log.
-    pub last_index: u64,
-    /// Last entry it knows to be committed.
-    pub committed_index: u64,
-    /// Last entry it applied.
-    pub applied_index: u64,
-    /// Last entry in its newest snapshot.
-    pub snapshot_index: u64,
-    /// Seconds since it last knew that it was current.
-    pub staleness_seconds: f64,
-    /// Its release.
-    pub version: String,
-    /// Release level in force, as far as it has applied.
-    pub level: u32,
-    /// The highest release level that it can apply.
-    pub highest_level: u32,
-    /// Seconds it has been up.
-    pub uptime_seconds: f64,
-    /// Seconds by which its clock is ahead of what a quorum of the members' clocks agree on; negative: behind.
-    pub clock_offset_seconds: Option<f64>,
-    /// Whether that is too much, so that it hands leadership over.
-    pub clock_off: bool,
+    /// What it says.
+    #[serde(flatten)]
+    pub status: Shown<v1::GetClusterStatusResponse>,
 }
 
 impl MemberStatusView {
     /// What the member at `address` answered.
     #[must_use]
-    pub fn answered(address: String, status: &v1::GetClusterStatusResponse) -> Self {
-        Self {
-            address,
-            error: None,
-            id: status.member_id,
-            role: if status.admitted { words::member_role(status.role) } else { "not admitted".to_owned() },
-            term: status.term,
-            leader: status.leader.as_ref().map(|leader| leader.id),
-            writable: status.writable,
-            last_index: status.last_index,
-            committed_index: status.committed_index,
-            applied_index: status.applied_index,
-            snapshot_index: status.snapshot_index,
-            staleness_seconds: seconds(status.staleness.as_ref()).unwrap_or_default(),
-            version: status.version.clone(),
-            level: status.level,
-            highest_level: status.highest_level,
-            uptime_seconds: seconds(status.uptime.as_ref()).unwrap_or_default(),
-            clock_offset_seconds: seconds(status.clock_offset.as_ref()),
-            clock_off: status.clock_off,
-        }
+    pub fn answered(address: String, status: v1::GetClusterStatusResponse) -> Self {
+        let role = if status.admitted { words::member_role(status.role) } else { "not admitted".to_owned() };
+        Self { address, error: None, role, status: status.into() }
     }
 
     /// The member at `address` could not be asked.
     #[must_use]
     pub fn silent(address: String, error: String) -> Self {
-        let silent = Self::answered(address, &v1::GetClusterStatusResponse::default());
+        let silent = Self::answered(address, v1::GetClusterStatusResponse::default());
         Self { error: Some(error), role: "unreachable".to_owned(), ..silent }
+    }
+
+    /// Seconds by which its clock is ahead of what a quorum of the members' clocks agree on; negative: behind.
+    #[must_use]
+    pub fn clock_offset(&self) -> Option<f64> {
+        seconds(self.status.clock_offset.as_ref())
     }
 }
 
@@ -166,21 +103,22 @@ impl Tabular for MemberStatusView {
 
     fn cells(&self, _: &Clock) -> Vec<String> {
         let known = |value: String| if self.error.is_some() { "-".to_owned() } else { value };
+        let (of, nothing) = (&self.status, || "-".to_owned());
         vec![
-            known(self.id.to_string()),
+            known(of.member_id.to_string()),
             self.address.clone(),
             self.role.clone(),
-            known(self.term.to_string()),
-            self.leader.map_or_else(|| "-".to_owned(), |leader| leader.to_string()),
-            known(if self.writable { "yes" } else { "no" }.to_owned()),
-            known(self.committed_index.to_string()),
-            known(self.applied_index.to_string()),
-            known(self.snapshot_index.to_string()),
-            known(self.last_index.to_string()),
-            known(super::time::short(std::time::Duration::try_from_secs_f64(self.uptime_seconds).unwrap_or_default())),
-            self.clock_offset_seconds.map_or_else(|| "-".to_owned(), |offset| format!("{offset:+.3}s")),
-            known(self.version.clone()),
-            known(self.highest_level.to_string()),
+            known(of.term.to_string()),
+            of.leader.as_ref().map_or_else(nothing, |leader| leader.id.to_string()),
+            known(if of.writable { "yes" } else { "no" }.to_owned()),
+            known(of.committed_index.to_string()),
+            known(of.applied_index.to_string()),
+            known(of.snapshot_index.to_string()),
+            known(of.last_index.to_string()),
+            known(brief(seconds(of.uptime.as_ref()).unwrap_or_default())),
+            self.clock_offset().map_or_else(nothing, |offset| format!("{offset:+.3}s")),
+            known(of.version.clone()),
+            known(of.highest_level.to_string()),
             self.error.clone().unwrap_or_default(),
         ]
     }
@@ -218,7 +156,7 @@ impl ClusterView {
     fn levels(&self) -> String {
         let level = self.level;
         let announced =
-            || self.members.iter().filter(|member| member.error.is_none()).map(|member| member.highest_level);
+            || self.members.iter().filter(|member| member.error.is_none()).map(|member| member.status.highest_level);
         let (lowest, highest) = (announced().min().unwrap_or(level), announced().max().unwrap_or(level));
         if highest <= level {
             return level.to_string();
@@ -253,10 +191,9 @@ impl Detail for ClusterView {
             if let Some(error) = &member.error {
                 out.line(&member.address, error);
             }
-            if member.clock_off {
-                let offset = member.clock_offset_seconds.unwrap_or_default();
-                let apart =
-                    super::time::short(std::time::Duration::try_from_secs_f64(offset.abs()).unwrap_or_default());
+            if member.status.clock_off {
+                let offset = member.clock_offset().unwrap_or_default();
+                let apart = brief(offset.abs());
                 let way = if offset < 0.0 { "behind" } else { "ahead" };
                 out.line(
                     &member.address,
@@ -272,18 +209,13 @@ impl Detail for ClusterView {
 }
 
 /// A cluster that was created.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct InitializedView {
-    /// Its identity.
-    pub cluster_id: String,
-    /// Its members.
-    pub members: Vec<MemberView>,
-}
+pub type InitializedView = Shown<v1::InitializeClusterResponse>;
 
 impl Detail for InitializedView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
         out.title(format!("cluster {} is created", self.cluster_id));
-        out.tabular("members", &self.members, clock);
+        let members: Vec<MemberView> = self.members.iter().cloned().map(Into::into).collect();
+        out.tabular("members", &members, clock);
     }
 
     fn name(&self) -> String {
@@ -292,20 +224,19 @@ impl Detail for InitializedView {
 }
 
 /// Leadership that was handed over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeaderView {
-    /// The new leader.
-    pub leader: MemberView,
-    /// Its term.
-    pub term: u64,
-}
+pub type LeaderView = Shown<v1::TransferLeadershipResponse>;
 
 impl Detail for LeaderView {
     fn detail(&self, _: &Clock, out: &mut Page) {
-        out.title(format!("member {} at {} leads in term {}", self.leader.id, self.leader.address, self.term));
+        let leader = self.leader.clone().unwrap_or_default();
+        out.title(format!("member {} at {} leads in term {}", leader.id, leader.address, self.term));
     }
 
     fn name(&self) -> String {
-        self.leader.id.to_string()
+        self.leader.as_ref().map_or(0, |leader| leader.id).to_string()
     }
+}
+
+fn brief(seconds: f64) -> String {
+    short(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }

@@ -1,10 +1,11 @@
 //! A job as a page for people.
 
-use tessera_api::v1::Access;
+use tessera_api::v1::{self, Access};
 
 use super::checkpoint::CheckpointView;
-use super::job::{AllocationView, AttemptView, JobView, SliceView, WorkerView, exit_text, tflops};
-use super::time::{Clock, text};
+use super::job::{JobView, exit_text, from_of, master_of, slices, tflops};
+use super::time::Clock;
+use super::used::{mebibytes, share};
 use super::wishes::affinity_text;
 use super::{HostView, UseView, words};
 use crate::print::{Detail, Page, Tabular as _};
@@ -13,8 +14,9 @@ impl Detail for JobView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
         out.title(format!("job {}", self.id));
         out.line("name", &self.spec.name);
-        out.state("state", &self.state);
-        out.line("reason", format!("{} ({})", self.reason.sentence, self.reason.code));
+        out.state("state", &self.stands());
+        let why = self.why();
+        out.line("reason", format!("{} ({})", why.sentence, why.code));
         out.line("queue", &self.spec.queue);
         out.line("submitter", &self.submitter);
         out.line(
@@ -34,21 +36,18 @@ impl Detail for JobView {
         for (name, value) in self.spec.other_lines() {
             out.line(&name, value);
         }
-        out.line("submitted", format!("{} ago", clock.ago(self.submitted_at.as_deref())));
-        out.line("ran", clock.between(self.started_at.as_deref(), self.ended_at.as_deref()));
+        out.line("submitted", format!("{} ago", clock.ago(self.submitted_at.as_ref())));
+        out.line("ran", clock.between(self.started_at.as_ref(), self.ended_at.as_ref()));
         out.line("exit", exit_text(self.exit_code, self.signal));
         out.line("trace", self.trace_id());
         for (key, value) in &self.spec.labels {
             out.line("label", format!("{key}={value}"));
         }
         if let Some(of) = &self.r#move {
-            out.line("move", format!("{} for {}", of.phase, clock.ago(of.started_at.as_deref())));
+            out.line("move", format!("{} for {}", words::move_phase(of.phase), clock.ago(of.started_at.as_ref())));
         }
         if let Some(idle) = &self.idle {
-            out.line(
-                "idle",
-                format!("for {}, {}", clock.ago(text(idle.since.as_ref()).as_deref()), words::idle_step(idle.step)),
-            );
+            out.line("idle", format!("for {}, {}", clock.ago(idle.since.as_ref()), words::idle_step(idle.step)));
         }
         if let Some(used) = &self.used {
             out.line("use", used.text());
@@ -63,7 +62,7 @@ impl Detail for JobView {
             attempts(&self.history, clock, out);
         }
         if !self.checkpoints.is_empty() {
-            checkpoints(&self.checkpoints, clock, out);
+            checkpoints(&self.checkpoints(), clock, out);
         }
     }
 
@@ -109,23 +108,25 @@ impl JobView {
 }
 
 /// What a worker has.
-fn held(worker: &WorkerView, some_only_serve: bool) -> String {
-    let program = (some_only_serve && worker.runs_program).then(|| "program".to_owned());
-    program.into_iter().chain(worker.slices.iter().map(SliceView::short)).collect::<Vec<_>>().join(" + ")
+fn held(worker: &v1::Worker, some_only_serve: bool) -> String {
+    let program = (some_only_serve && !worker.only_serves).then(|| "program".to_owned());
+    let slices = Some(slices(worker)).filter(|slices| !slices.is_empty());
+    program.into_iter().chain(slices).collect::<Vec<_>>().join(" + ")
 }
 
-fn holds(allocation: &AllocationView, out: &mut Page) {
-    out.title(format!("allocation {} (epoch {}, {})", allocation.id, allocation.epoch, allocation.phase));
-    out.line("rank 0 at", &allocation.master);
-    let some_only_serve = allocation.workers.iter().any(|worker| !worker.runs_program);
+fn holds(allocation: &v1::Allocation, out: &mut Page) {
+    let phase = words::allocation_phase(allocation.phase);
+    out.title(format!("allocation {} (epoch {}, {phase})", allocation.id, allocation.epoch));
+    out.line("rank 0 at", master_of(allocation));
+    let some_only_serve = allocation.workers.iter().any(|worker| worker.only_serves);
     out.table(
         &["RANK", "CARD", "NODE", "STATE", "SLICES"],
         allocation.workers.iter().map(|worker| {
             vec![
                 worker.rank.to_string(),
-                worker.virtual_card.to_string(),
-                worker.node.clone(),
-                worker.state.clone(),
+                worker.member.to_string(),
+                worker.node_name.clone(),
+                words::worker_state(worker.state),
                 held(worker, some_only_serve),
             ]
         }),
@@ -140,31 +141,31 @@ fn uses(used: &UseView, out: &mut Page) {
         slices.map(|(worker, slice)| {
             vec![
                 worker.rank.to_string(),
-                worker.node.clone(),
-                slice.card.to_string(),
+                worker.node_name.clone(),
+                slice.card_index.to_string(),
                 slice.blocks.to_string(),
-                format!("{:.0} %", slice.utilization * 100.0),
-                format!("{} MiB", slice.memory_used_mib),
-                format!("{} MiB", slice.memory_held_mib),
+                share(slice.utilization_ratio),
+                format!("{} MiB", mebibytes(slice.memory_used_bytes)),
+                format!("{} MiB", mebibytes(slice.memory_held_bytes)),
                 format!("{:.1}", worker.processors),
-                format!("{} MiB", worker.host_memory_mib),
+                format!("{} MiB", mebibytes(worker.host_memory_bytes)),
             ]
         }),
     );
 }
 
-fn attempts(history: &[AttemptView], clock: &Clock, out: &mut Page) {
+fn attempts(history: &[v1::Attempt], clock: &Clock, out: &mut Page) {
     out.title("attempts".to_owned());
     out.table(
         &["TRY", "GRANTED", "RAN", "BLOCKS", "FROM", "SAVED", "LOST", "EXIT", "REASON"],
         history.iter().map(|attempt| {
             vec![
                 attempt.number.to_string(),
-                format!("{} ago", clock.ago(attempt.granted_at.as_deref())),
-                clock.between(attempt.started_at.as_deref(), attempt.ended_at.as_deref()),
+                format!("{} ago", clock.ago(attempt.granted_at.as_ref())),
+                clock.between(attempt.started_at.as_ref(), attempt.ended_at.as_ref()),
                 attempt.blocks.to_string(),
-                attempt.from.clone().unwrap_or_else(|| "-".to_owned()),
-                attempt.saved_as.clone().unwrap_or_else(|| "-".to_owned()),
+                from_of(attempt).unwrap_or_else(|| "-".to_owned()),
+                if attempt.saved_as == 0 { "-".to_owned() } else { words::checkpoint_mode(attempt.saved_as) },
                 lost_text(attempt.lost_seconds),
                 exit_text(attempt.exit_code, attempt.signal),
                 attempt.reason.as_ref().map(|reason| reason.sentence.clone()).unwrap_or_default(),
@@ -175,11 +176,9 @@ fn attempts(history: &[AttemptView], clock: &Clock, out: &mut Page) {
 }
 
 /// Why attempts were not saved.
-fn not_saved(history: &[AttemptView], out: &mut Page) {
+fn not_saved(history: &[v1::Attempt], out: &mut Page) {
     for attempt in history {
-        if let Some(why) = &attempt.not_saved {
-            out.line(&format!("attempt {} not saved", attempt.number), why);
-        }
+        out.line(&format!("attempt {} not saved", attempt.number), &attempt.not_saved);
     }
 }
 

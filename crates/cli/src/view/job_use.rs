@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::time::Clock;
+use super::time::{Clock, text};
+use super::used::mebibytes;
 use super::{JobView, UseView};
 use crate::print::{Column, Tabular};
 use crate::top::entry::JobCards;
@@ -59,15 +60,15 @@ impl From<&JobView> for JobUseView {
             name: job.spec.name.clone(),
             queue: job.spec.queue.clone(),
             submitter: job.submitter.clone(),
-            state: job.state.clone(),
+            state: job.stands(),
             why: job.why_short(),
             blocks: used.blocks,
             memory_mib: used.memory_mib,
             used: job.used.clone(),
             cards_busy: None,
             cards: used.cards.into_iter().map(|(node, index)| CardUseView { node, index, busy: None }).collect(),
-            started_at: job.started_at.clone(),
-            ended_at: job.ended_at.clone(),
+            started_at: text(job.started_at.as_ref()),
+            ended_at: text(job.ended_at.as_ref()),
         }
     }
 }
@@ -122,7 +123,7 @@ impl Tabular for JobUseView {
             format!("{} MiB", self.memory_mib),
             self.cards.len().to_string(),
             self.used.as_ref().map_or_else(nothing, UseView::percent),
-            self.used.as_ref().map_or_else(nothing, |used| format!("{} MiB", used.memory_used_mib)),
+            self.used.as_ref().map_or_else(nothing, |used| format!("{} MiB", mebibytes(used.memory_used_bytes))),
             self.used.as_ref().map_or_else(nothing, |used| format!("{:.1}", used.processors)),
             clock.between(self.started_at.as_deref(), self.ended_at.as_deref()),
             self.why.clone(),

@@ -1,117 +1,64 @@
 //! The pool in numbers, and the verdict on its laws.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use serde::Serialize;
 use tessera_api::v1;
 
 use super::job::tflops;
 use super::shown::Shown;
-use super::time::Clock;
-use super::words;
+use super::time::{Clock, seconds};
+use super::{BlocksView, words};
 use crate::print::{Detail, Page};
-
-/// Blocks by state (law L1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct BlocksView {
-    /// All of them.
-    pub total: u64,
-    /// Nobody holds them.
-    pub free: u64,
-    /// Granted, not confirmed.
-    pub held: u64,
-    /// Computed on.
-    pub running: u64,
-    /// Their owners were told to stop.
-    pub draining: u64,
-    /// Nobody knows.
-    pub lost: u64,
-    /// Not usable.
-    pub offline: u64,
-}
-
-impl From<v1::BlockCounts> for BlocksView {
-    fn from(counts: v1::BlockCounts) -> Self {
-        let v1::BlockCounts { free, held, running, draining, lost, offline } = counts;
-        let total = free + held + running + draining + lost + offline;
-        Self { total, free, held, running, draining, lost, offline }
-    }
-}
-
-impl BlocksView {
-    pub(super) fn cells(&self) -> Vec<String> {
-        [self.total, self.free, self.held, self.running, self.draining, self.lost, self.offline]
-            .map(|count| count.to_string())
-            .to_vec()
-    }
-}
 
 /// The pool in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoolView {
-    /// Identity of the cluster.
-    pub cluster_id: String,
+    /// Its identity, its blocks, and its cards by kind.
+    #[serde(flatten)]
+    pub pool: Shown<v1::Pool>,
     /// Size of a block in TFLOPS.
     pub block_tflops: f64,
     /// In this precision.
     pub reference_precision: String,
-    /// All blocks.
-    pub blocks: BlocksView,
-    /// By kind of card.
-    pub kinds: Vec<KindView>,
     /// Nodes by state.
     pub nodes: BTreeMap<String, u64>,
     /// Jobs by state.
     pub jobs: BTreeMap<String, u64>,
-    /// Revision that the numbers reflect.
-    pub revision: u64,
-    /// How old they may be, in seconds.
-    pub age_seconds: f64,
-}
-
-/// The cards of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct KindView {
-    /// The kind.
-    pub kind: String,
-    /// Its cards.
-    pub cards: u64,
-    /// Their blocks.
-    pub blocks: BlocksView,
-    /// Their memory.
-    pub memory_mib: u64,
-    /// Memory in use.
-    pub memory_used_mib: u64,
+    /// Revision that the numbers reflect, and how old they may be.
+    #[serde(flatten)]
+    pub read: Shown<v1::ReadState>,
 }
 
 impl From<v1::GetPoolResponse> for PoolView {
     fn from(response: v1::GetPoolResponse) -> Self {
         let pool = response.pool.unwrap_or_default();
-        let read = response.read.unwrap_or_default();
-        let config = pool.config.unwrap_or_default();
+        let config = pool.config.clone().unwrap_or_default();
         Self {
-            cluster_id: pool.cluster_id,
             block_tflops: tflops(config.block_milli_tflops),
             reference_precision: words::precision(config.reference_precision),
-            blocks: pool.blocks.unwrap_or_default().into(),
-            kinds: pool.kinds.into_iter().map(Into::into).collect(),
             nodes: pool.nodes.iter().map(|count| (words::node_state(count.state), count.count)).collect(),
             jobs: pool.jobs.iter().map(|count| (words::job_state(count.state), count.count)).collect(),
-            revision: read.revision,
-            age_seconds: super::time::seconds(read.age.as_ref()).unwrap_or_default(),
+            pool: pool.into(),
+            read: response.read.unwrap_or_default().into(),
         }
     }
 }
 
-impl From<v1::KindSummary> for KindView {
-    fn from(kind: v1::KindSummary) -> Self {
-        Self {
-            kind: words::kind(kind.kind),
-            cards: kind.cards,
-            blocks: kind.blocks.unwrap_or_default().into(),
-            memory_mib: kind.memory_mib,
-            memory_used_mib: kind.memory_used_mib,
-        }
+impl Deref for PoolView {
+    type Target = v1::Pool;
+
+    fn deref(&self) -> &v1::Pool {
+        &self.pool
+    }
+}
+
+impl PoolView {
+    /// All blocks.
+    #[must_use]
+    pub fn blocks(&self) -> BlocksView {
+        self.pool.blocks.unwrap_or_default().into()
     }
 }
 
@@ -126,18 +73,18 @@ impl Detail for PoolView {
         out.line("block", format!("{} TFLOPS {}", self.block_tflops, self.reference_precision));
         out.line("nodes", counts(&self.nodes));
         out.line("jobs", counts(&self.jobs));
-        if self.age_seconds > 0.0 {
-            out.line("read", format!("stale, at most {:.1} s old", self.age_seconds));
+        if let Some(age) = seconds(self.read.age.as_ref()).filter(|age| *age > 0.0) {
+            out.line("read", format!("stale, at most {age:.1} s old"));
         }
         let row = |kind: &str, cards: String, blocks: &BlocksView, memory: String| {
             [vec![kind.to_owned(), cards], blocks.cells(), vec![memory]].concat()
         };
         let kinds = self.kinds.iter().map(|kind| {
             let memory = format!("{}/{} MiB", kind.memory_used_mib, kind.memory_mib);
-            row(&kind.kind, kind.cards.to_string(), &kind.blocks, memory)
+            row(&words::kind(kind.kind), kind.cards.to_string(), &kind.blocks.unwrap_or_default().into(), memory)
         });
         let cards: u64 = self.kinds.iter().map(|kind| kind.cards).sum();
-        let all = row("all", cards.to_string(), &self.blocks, String::new());
+        let all = row("all", cards.to_string(), &self.blocks(), String::new());
         out.table(
             &["KIND", "CARDS", "BLOCKS", "FREE", "HELD", "RUNNING", "DRAINING", "LOST", "OFFLINE", "MEMORY"],
             kinds.chain([all]),
@@ -165,37 +112,28 @@ pub struct VerifyView {
 pub struct MemberVerdictView {
     /// Its address.
     pub member: String,
-    /// The revision it checked.
-    pub revision: u64,
-    /// Digest of all outcomes up to there.
-    pub digest: String,
-    /// Its blocks, counted anew.
-    pub blocks: BlocksView,
-    /// Laws that do not hold.
-    pub violations: Vec<Shown<v1::LawViolation>>,
     /// Why it could not be asked.
     pub error: Option<String>,
+    /// Laws that do not hold, its blocks counted anew, digest of all outcomes up to the revision that it checked.
+    #[serde(flatten)]
+    pub answer: Shown<v1::VerifyPoolResponse>,
 }
 
 impl MemberVerdictView {
     /// What the member at `member` answered.
     #[must_use]
     pub fn answered(member: String, response: v1::VerifyPoolResponse) -> Self {
-        Self {
-            member,
-            revision: response.read.unwrap_or_default().revision,
-            digest: response.digest,
-            blocks: response.blocks.unwrap_or_default().into(),
-            violations: response.violations.into_iter().map(Into::into).collect(),
-            error: None,
-        }
+        Self { member, error: None, answer: response.into() }
     }
 
     /// The member at `member` could not be asked.
     #[must_use]
     pub fn silent(member: String, error: String) -> Self {
-        let blocks = BlocksView::default();
-        Self { member, revision: 0, digest: String::new(), blocks, violations: Vec::new(), error: Some(error) }
+        Self { member, error: Some(error), answer: Shown::default() }
+    }
+
+    fn revision(&self) -> u64 {
+        self.answer.read.unwrap_or_default().revision
     }
 }
 
@@ -206,17 +144,17 @@ impl VerifyView {
         let mut seen: BTreeMap<u64, &MemberVerdictView> = BTreeMap::new();
         let mut differing = Vec::new();
         for member in members.iter().filter(|member| member.error.is_none()) {
-            match seen.get(&member.revision) {
-                Some(first) if first.digest != member.digest => {
+            match seen.get(&member.revision()) {
+                Some(first) if first.answer.digest != member.answer.digest => {
                     differing.push(format!("{} and {}", first.member, member.member));
                 }
                 Some(_) => {}
                 None => {
-                    seen.insert(member.revision, member);
+                    seen.insert(member.revision(), member);
                 }
             }
         }
-        let holds = members.iter().all(|member| member.violations.is_empty());
+        let holds = members.iter().all(|member| member.answer.violations.is_empty());
         let ok = holds && differing.is_empty() && !seen.is_empty();
         Self { ok, members, differing }
     }
@@ -230,15 +168,15 @@ impl Detail for VerifyView {
             self.members.iter().map(|member| {
                 vec![
                     member.member.clone(),
-                    member.revision.to_string(),
-                    member.blocks.total.to_string(),
-                    member.digest.clone(),
-                    member.error.clone().unwrap_or_else(|| member.violations.len().to_string()),
+                    member.revision().to_string(),
+                    BlocksView::from(member.answer.blocks.unwrap_or_default()).total().to_string(),
+                    member.answer.digest.clone(),
+                    member.error.clone().unwrap_or_else(|| member.answer.violations.len().to_string()),
                 ]
             }),
         );
         for member in &self.members {
-            for violation in &member.violations {
+            for violation in &member.answer.violations {
                 out.line(&violation.law, format!("{} (member {})", violation.sentence, member.member));
             }
         }

@@ -1,6 +1,5 @@
 //! A queue as it is shown.
 
-use serde::Serialize;
 use tessera_api::v1;
 
 use super::job::tflops;
@@ -11,82 +10,32 @@ use crate::args::idle_text;
 use crate::print::{Column, Detail, Page, Tabular};
 
 /// A queue.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct QueueView {
-    /// Its name.
-    pub name: String,
-    /// The queue above it; empty for a top one.
-    pub parent: String,
-    /// What its jobs can always have.
-    pub guaranteed: Option<AmountView>,
-    /// What its jobs can have at most.
-    pub maximum: Option<AmountView>,
-    /// What its jobs hold.
-    pub used: AmountView,
-    /// What it held on average, the past counting less.
-    pub mean_used: AmountView,
-    /// What it borrows and has borrowed, for its weight, in percent of the pool; the least goes first.
-    pub share_percent: f64,
-    /// Its share of what is left over.
-    pub weight: u32,
-    /// How virtual cards of its jobs are laid over the pool; absent: as the pool says.
-    pub packing: Option<String>,
-    /// Its jobs that are not over.
-    pub jobs: u64,
-    /// When its jobs may run; none: at any time.
-    pub windows: Vec<String>,
-    /// Its windows are closed until then; absent: they are open, or nobody has said yet when they open.
-    pub closed_until: Option<String>,
-    /// What follows for its jobs that compute next to nothing; absent: what the queue above says.
-    pub idle: Option<String>,
-    /// Bytes of its jobs' checkpoints, each counted once wherever it lies.
-    pub checkpoint_bytes: u64,
-    /// What they may take; absent: there is no bound.
-    pub checkpoints_mib: Option<u64>,
-}
+pub type QueueView = Shown<v1::Queue>;
 
-/// An amount of both resources.
-pub type AmountView = Shown<v1::QueueAmount>;
-
-impl AmountView {
-    /// Its compute, in TFLOPS.
-    #[must_use]
-    pub fn tflops(&self) -> f64 {
-        tflops(self.milli_tflops)
-    }
-
-    fn text(amount: Option<&Self>, none: &str) -> String {
-        let amount = amount.filter(|of| none.is_empty() || of.milli_tflops > 0 || of.memory_mib > 0);
-        amount.map_or_else(|| none.to_owned(), |of| format!("{} TFLOPS, {} MiB", of.tflops(), of.memory_mib))
-    }
+/// An amount of both resources, for people.
+fn amount(of: Option<v1::QueueAmount>, none: &str) -> String {
+    let of = of.filter(|of| none.is_empty() || of.milli_tflops > 0 || of.memory_mib > 0);
+    of.map_or_else(|| none.to_owned(), |of| format!("{} TFLOPS, {} MiB", tflops(of.milli_tflops), of.memory_mib))
 }
 
 /// Millionths as percent, with two digits.
-fn percent(millionths: u64) -> f64 {
+pub(super) fn percent(millionths: u64) -> f64 {
     let hundredths = u32::try_from(millionths / 100).unwrap_or(u32::MAX);
     f64::from(hundredths) / 100.0
 }
 
-impl From<v1::Queue> for QueueView {
-    fn from(queue: v1::Queue) -> Self {
-        let settings = queue.settings.unwrap_or_default();
-        Self {
-            name: settings.name,
-            parent: settings.parent,
-            guaranteed: settings.guaranteed.map(Into::into),
-            maximum: settings.maximum.map(Into::into),
-            used: queue.used.map(Into::into).unwrap_or_default(),
-            packing: (settings.packing != 0).then(|| words::packing(settings.packing)),
-            mean_used: queue.mean_used.map(Into::into).unwrap_or_default(),
-            share_percent: percent(queue.share_ppm),
-            weight: settings.weight.max(1),
-            jobs: queue.jobs,
-            windows: settings.windows,
-            closed_until: text(queue.closed_until.as_ref()),
-            idle: settings.idle.as_ref().map(idle_text),
-            checkpoint_bytes: queue.checkpoint_bytes,
-            checkpoints_mib: settings.checkpoints_mib,
-        }
+impl QueueView {
+    /// How it is set.
+    #[must_use]
+    pub fn set(&self) -> v1::QueueSettings {
+        let set = self.settings.clone().unwrap_or_default();
+        v1::QueueSettings { weight: set.weight.max(1), ..set }
+    }
+
+    /// What it borrows and has borrowed, for its weight, in percent of the pool.
+    #[must_use]
+    pub fn share_percent(&self) -> f64 {
+        percent(self.share_ppm)
     }
 }
 
@@ -106,49 +55,51 @@ impl Tabular for QueueView {
     }
 
     fn cells(&self, _: &Clock) -> Vec<String> {
+        let set = self.set();
         vec![
-            self.name.clone(),
-            if self.parent.is_empty() { "-".to_owned() } else { self.parent.clone() },
+            set.name,
+            if set.parent.is_empty() { "-".to_owned() } else { set.parent },
             self.jobs.to_string(),
-            AmountView::text(Some(&self.used), ""),
-            AmountView::text(self.guaranteed.as_ref(), "nothing"),
-            AmountView::text(self.maximum.as_ref(), "the pool"),
-            self.weight.to_string(),
-            format!("{} %", self.share_percent),
+            amount(Some(self.used.unwrap_or_default()), ""),
+            amount(set.guaranteed, "nothing"),
+            amount(set.maximum, "the pool"),
+            set.weight.to_string(),
+            format!("{} %", self.share_percent()),
         ]
     }
 
     fn name(&self) -> String {
-        self.name.clone()
+        self.set().name
     }
 }
 
 impl Detail for QueueView {
     fn detail(&self, clock: &Clock, out: &mut Page) {
-        out.title(format!("queue {}", self.name));
-        out.line("parent", if self.parent.is_empty() { "none" } else { &self.parent });
+        let set = self.set();
+        out.title(format!("queue {}", set.name));
+        out.line("parent", if set.parent.is_empty() { "none" } else { &set.parent });
         out.line("jobs", self.jobs);
-        out.line("used", AmountView::text(Some(&self.used), ""));
-        out.line("guaranteed", AmountView::text(self.guaranteed.as_ref(), "nothing"));
-        out.line("maximum", AmountView::text(self.maximum.as_ref(), "the pool"));
-        out.line("weight", self.weight);
-        out.line("held on average", AmountView::text(Some(&self.mean_used), ""));
-        out.line("borrowed for its weight", format!("{} % of the pool", self.share_percent));
-        out.line("packing", self.packing.as_deref().unwrap_or("as the pool says"));
-        for window in &self.windows {
+        out.line("used", amount(Some(self.used.unwrap_or_default()), ""));
+        out.line("guaranteed", amount(set.guaranteed, "nothing"));
+        out.line("maximum", amount(set.maximum, "the pool"));
+        out.line("weight", set.weight);
+        out.line("held on average", amount(Some(self.mean_used.unwrap_or_default()), ""));
+        out.line("borrowed for its weight", format!("{} % of the pool", self.share_percent()));
+        out.line("packing", if set.packing == 0 { "as the pool says".to_owned() } else { words::packing(set.packing) });
+        for window in &set.windows {
             out.line("window", window);
         }
-        if let Some(until) = &self.closed_until {
-            out.line("closed until", format!("{until}, in {}", clock.until(until)));
+        if let Some(until) = text(self.closed_until.as_ref()) {
+            out.line("closed until", format!("{until}, in {}", clock.until(until.as_str())));
         }
-        if let Some(ladder) = &self.idle {
-            out.line("idle", ladder);
+        if let Some(policy) = &set.idle {
+            out.line("idle", idle_text(policy));
         }
-        let most = self.checkpoints_mib.map_or_else(String::new, |most| format!(" of at most {most}"));
+        let most = set.checkpoints_mib.map_or_else(String::new, |most| format!(" of at most {most}"));
         out.line("checkpoints", format!("{:.1}{most} MiB", self.checkpoint_bytes as f64 / f64::from(1 << 20)));
     }
 
     fn name(&self) -> String {
-        self.name.clone()
+        self.set().name
     }
 }

@@ -1,25 +1,22 @@
 //! Messages of the API as commands print them, read from their descriptors: a field that is added to a message is
 //! printed without another line here.
 //!
-//! Words are in lower case, durations are seconds under a name that says so, times are RFC 3339, thousandths are whole
-//! units. What was not said is `null`; a message that was not said is shown with nothing said in it.
+//! Fields are in the order of their declaration. Words are in lower case, durations are seconds under a name that says
+//! so, times are RFC 3339, thousandths are whole units. What was not said is `null`; a message that was not said is
+//! shown with nothing said in it. What programs know otherwise is in `known`.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, ReflectMessage, Value};
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tessera_api::reflect::reflected;
 
+use super::known::{Known, computed, known};
 use super::time::{seconds, text};
 use super::words::spelled;
-
-/// The fields of a message under the names that are printed.
-pub fn shown<M: Message + Name>(message: &M) -> Map<String, Json> {
-    // It only fails for messages that are not of the API.
-    reflected(message).map(|message| fields(&message)).unwrap_or_default()
-}
 
 /// A message that is printed with every field that it has, whichever this release knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,41 +36,82 @@ impl<M> Deref for Shown<M> {
     }
 }
 
-impl<M: Message + Name> Serialize for Shown<M> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        shown(&self.0).serialize(serializer)
+impl<M> DerefMut for Shown<M> {
+    fn deref_mut(&mut self) -> &mut M {
+        &mut self.0
     }
 }
 
-fn fields(message: &DynamicMessage) -> Map<String, Json> {
-    message.descriptor().fields().map(|field| named(message, &field)).collect()
+impl<M: Message + Name> Serialize for Shown<M> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // It only fails for messages that are not of the API.
+        let message = reflected(&self.0).map_err(S::Error::custom)?;
+        Told::Fields(fields(&message)).serialize(serializer)
+    }
 }
 
-fn named(message: &DynamicMessage, field: &FieldDescriptor) -> (String, Json) {
-    let (name, kind) = (field.name(), field.kind());
-    let value = message.get_field(field);
+/// What is printed of a value. JSON's own values would sort the fields of messages by their names.
+enum Told {
+    One(Json),
+    Many(Vec<Self>),
+    Fields(Vec<(String, Self)>),
+}
+
+impl Serialize for Told {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::One(value) => value.serialize(serializer),
+            Self::Many(items) => serializer.collect_seq(items),
+            Self::Fields(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, value))),
+        }
+    }
+}
+
+fn fields(message: &DynamicMessage) -> Vec<(String, Told)> {
+    let computed = computed(message).map(|(name, value)| (name.to_owned(), Told::One(value)));
+    let mut told: Vec<_> = computed.into_iter().collect();
+    for field in message.descriptor().fields() {
+        let value = message.get_field(&field);
+        let said = message.has_field(&field);
+        match known(&field) {
+            Some(Known::Elsewhere) => {}
+            Some(Known::IfSaid) if !said => {}
+            Some(Known::OrNull) if !said => told.push((field.name().to_owned(), Told::One(Json::Null))),
+            Some(Known::Among) => told.extend(value.as_message().map(fields).unwrap_or_default()),
+            Some(Known::Made(name, make)) => {
+                let value = (said || !field.supports_presence()).then_some(&*value);
+                told.push(((*name).to_owned(), Told::One(make(value))));
+            }
+            Some(Known::Named(name)) => told.push(named(name, &field, &value, said)),
+            Some(Known::OrNull | Known::IfSaid) | None => told.push(named(field.name(), &field, &value, said)),
+        }
+    }
+    told
+}
+
+fn named(name: &str, field: &FieldDescriptor, value: &Value, said: bool) -> (String, Told) {
+    let kind = field.kind();
     let single = !field.is_list() && !field.is_map();
-    let said = message.has_field(field);
     match &kind {
         Kind::Message(of) if single && of.full_name() == "google.protobuf.Duration" => {
-            let read = said.then(|| value.as_message()?.transcode_to::<prost_types::Duration>().ok()).flatten();
-            (format!("{name}_seconds"), json!(seconds(read.as_ref())))
+            (format!("{name}_seconds"), Told::One(if said { plain_time(value) } else { Json::Null }))
         }
         Kind::Message(of) if single && of.full_name() == "google.protobuf.Timestamp" => {
-            let read = said.then(|| value.as_message()?.transcode_to::<prost_types::Timestamp>().ok()).flatten();
-            (name.to_owned(), json!(text(read.as_ref())))
+            (name.to_owned(), Told::One(if said { plain_time(value) } else { Json::Null }))
         }
-        Kind::Message(_) => (name.to_owned(), plain(&value, &kind)),
-        _ if field.supports_presence() && !said => (name.to_owned(), Json::Null),
-        _ => match (name.strip_prefix("milli_"), value.as_u64()) {
-            (Some(whole), Some(thousandths)) => (whole.to_owned(), json!(thousandths as f64 / 1000.0)),
-            _ => (name.to_owned(), plain(&value, &kind)),
+        Kind::Message(_) => (name.to_owned(), plain(value, &kind)),
+        _ if field.supports_presence() && !said => (name.to_owned(), Told::One(Json::Null)),
+        _ => match (name.split_once("milli_"), value.as_u64()) {
+            (Some((before, after)), Some(thousandths)) => {
+                (format!("{before}{after}"), Told::One(json!(thousandths as f64 / 1000.0)))
+            }
+            _ => (name.to_owned(), plain(value, &kind)),
         },
     }
 }
 
-fn plain(value: &Value, kind: &Kind) -> Json {
-    match value {
+fn plain(value: &Value, kind: &Kind) -> Told {
+    Told::One(match value {
         Value::Bool(value) => json!(value),
         Value::I32(value) => json!(value),
         Value::I64(value) => json!(value),
@@ -84,13 +122,27 @@ fn plain(value: &Value, kind: &Kind) -> Json {
         Value::String(value) => json!(value),
         Value::Bytes(value) => json!(value.as_ref()),
         Value::EnumNumber(number) => json!(kind.as_enum().map_or_else(String::new, |of| word(of, *number))),
-        Value::Message(message) => Json::Object(fields(message)),
-        Value::List(items) => items.iter().map(|item| plain(item, kind)).collect(),
+        Value::Message(message) => match message.descriptor().full_name() {
+            "google.protobuf.Duration" | "google.protobuf.Timestamp" => plain_time(value),
+            _ => return Told::Fields(fields(message)),
+        },
+        Value::List(items) => return Told::Many(items.iter().map(|item| plain(item, kind)).collect()),
         Value::Map(entries) => {
             let of = kind.as_message().map(|entry| entry.map_entry_value_field().kind());
-            let entry = |(key, value)| (key_text(key), of.as_ref().map_or(Json::Null, |of| plain(value, of)));
-            Json::Object(entries.iter().map(entry).collect())
+            let told = |value| of.as_ref().map_or(Told::One(Json::Null), |of| plain(value, of));
+            let mut told: Vec<_> = entries.iter().map(|(key, value)| (key_text(key), told(value))).collect();
+            told.sort_by(|(one, _), (other, _)| one.cmp(other));
+            return Told::Fields(told);
         }
+    })
+}
+
+/// A time in RFC 3339, or a duration in seconds.
+fn plain_time(value: &Value) -> Json {
+    let Some(message) = value.as_message() else { return Json::Null };
+    match message.descriptor().full_name() {
+        "google.protobuf.Duration" => json!(seconds(message.transcode_to().ok().as_ref())),
+        _ => json!(text(message.transcode_to().ok().as_ref())),
     }
 }
 
@@ -114,10 +166,40 @@ fn word(of: &EnumDescriptor, number: i32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use prost_reflect::MessageDescriptor;
     use prost_types::{Duration, Timestamp};
+    use tessera_api::reflect::descriptors;
     use tessera_api::v1;
 
     use super::*;
+
+    fn shown<M: Message + Name>(message: &M) -> Json {
+        let message = reflected(message).expect("a message of the API");
+        serde_json::to_value(Told::Fields(fields(&message))).expect("JSON")
+    }
+
+    #[test]
+    fn fields_are_printed_in_the_order_of_their_declaration() {
+        let request = Shown::from(v1::VirtualCardRequest::default());
+        let spec = Shown::from(v1::JobSpec { virtual_card: Some((*request).clone()), ..Default::default() });
+        let printed = serde_json::to_string(&spec).expect("JSON");
+        let places = ["name", "queue", "gang", "virtual_card", "tflops", "memory_mib", "elastic", "priority"]
+            .map(|name| printed.find(&format!("\"{name}\":")).expect(name));
+        assert!(places.is_sorted(), "{printed}");
+    }
+
+    #[test]
+    fn no_name_is_printed_twice_in_a_message() {
+        // What is asked is never printed.
+        let asked = |message: &MessageDescriptor| message.name().ends_with("Request");
+        for message in descriptors().expect("those of the API").all_messages().filter(|of| !asked(of)) {
+            let told = fields(&DynamicMessage::new(message.clone()));
+            let names: BTreeSet<&String> = told.iter().map(|(name, _)| name).collect();
+            assert_eq!(names.len(), told.len(), "{}", message.full_name());
+        }
+    }
 
     #[test]
     fn fields_have_the_units_that_people_read() {

@@ -4,16 +4,17 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tessera_api::v1;
 use tessera_ledger::wire::spec_to_wire;
 use tessera_ledger::{DEFAULT_PRIORITY, JobSpec, Mebibytes, MilliTflops, VirtualCardRequest};
 
-use super::shown::shown;
+use super::shown::Shown;
+use super::words;
 
 /// What was submitted: every field of the message `JobSpec`, whichever this release has.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SpecView(v1::JobSpec);
+pub struct SpecView(Shown<v1::JobSpec>);
 
 impl From<v1::JobSpec> for SpecView {
     /// A member spells every default out; what an older one does not is filled in here.
@@ -22,7 +23,7 @@ impl From<v1::JobSpec> for SpecView {
         spec.gang_min.get_or_insert(spec.gang);
         spec.priority.get_or_insert(DEFAULT_PRIORITY);
         spec.preemptible.get_or_insert(true);
-        Self(spec)
+        Self(spec.into())
     }
 }
 
@@ -36,25 +37,22 @@ impl Deref for SpecView {
 
 impl Serialize for SpecView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = shown(&self.0);
-        // Whether it is on hold now is said of the job, not of what was submitted.
-        fields.remove("held");
-        if self.packing == 0 {
-            fields.insert("packing".to_owned(), Value::Null);
+        #[derive(Serialize)]
+        struct Printed<'a> {
+            #[serde(flatten)]
+            spec: &'a Shown<v1::JobSpec>,
+            // Names under which programs found these before everything else about them was shown too.
+            checkpoint_mode: String,
+            max_retries: u32,
         }
-        // Names under which programs found these before everything else about them was shown too.
-        for (name, within, field) in
-            [("checkpoint_mode", "checkpoint", "mode"), ("max_retries", "retry", "max_retries")]
-        {
-            let value = fields.get(within).and_then(|fields| fields.get(field)).cloned();
-            fields.insert(name.to_owned(), value.unwrap_or_default());
-        }
-        fields.serialize(serializer)
+        let checkpoint_mode = words::checkpoint_mode(self.checkpoint.as_ref().map_or(0, |policy| policy.mode));
+        let max_retries = self.retry.as_ref().map_or(0, |policy| policy.max_retries);
+        Printed { spec: &self.0, checkpoint_mode, max_retries }.serialize(serializer)
     }
 }
 
 /// Fields that the page of a job shows in lines of their own, or that are too long for a page.
-const ELSEWHERE: [&str; 16] = [
+const ELSEWHERE: [&str; 15] = [
     "name",
     "queue",
     "priority",
@@ -68,7 +66,6 @@ const ELSEWHERE: [&str; 16] = [
     "packing",
     "checkpoint",
     "labels",
-    "held",
     "script",
     "environment",
 ];
@@ -78,12 +75,20 @@ impl SpecView {
     /// out.
     pub fn other_lines(&self) -> Vec<(String, String)> {
         let plain = JobSpec::new(Vec::new(), VirtualCardRequest::new(MilliTflops::ZERO, Mebibytes::ZERO));
-        let unsaid = [shown(&spec_to_wire(&plain)), shown(&v1::JobSpec::default())];
+        let unsaid = [by_name(&spec_to_wire(&plain).into()), by_name(&Shown::default())];
         let is_said = |name: &String, value: &Value| unsaid.iter().all(|unsaid| unsaid.get(name) != Some(value));
-        let others = shown(&self.0)
+        let others = by_name(&self.0)
             .into_iter()
             .filter(|(name, value)| !ELSEWHERE.contains(&name.as_str()) && is_said(name, value));
         others.map(|(name, value)| line(&name, &value)).collect()
+    }
+}
+
+/// What is printed, by name: a page has it in this order.
+fn by_name(spec: &Shown<v1::JobSpec>) -> Map<String, Value> {
+    match serde_json::to_value(spec) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
     }
 }
 

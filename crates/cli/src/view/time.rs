@@ -4,6 +4,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+/// A time of a message, or one in RFC 3339.
+pub trait Moment {
+    /// The time, if it is one.
+    fn moment(&self) -> Option<Timestamp>;
+}
+
+impl Moment for prost_types::Timestamp {
+    fn moment(&self) -> Option<Timestamp> {
+        Timestamp::new(self.seconds, self.nanos).ok()
+    }
+}
+
+impl Moment for str {
+    fn moment(&self) -> Option<Timestamp> {
+        self.parse().ok()
+    }
+}
+
 /// The time to which ages are told.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Timestamp);
@@ -21,35 +39,33 @@ impl Clock {
         Self(Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// How long ago `time` (in RFC 3339) was, in short; `-` when it is not known.
+    /// How long ago `time` was, in short; `-` when it is not known.
     #[must_use]
-    pub fn ago(&self, time: Option<&str>) -> String {
-        let then = time.and_then(|time| time.parse::<Timestamp>().ok());
+    pub fn ago<T: Moment + ?Sized>(&self, time: Option<&T>) -> String {
+        let then = time.and_then(T::moment);
         then.map_or_else(|| "-".to_owned(), |then| short(self.since(then)))
     }
 
-    /// How long it is until `time` (in RFC 3339), in short; `-` when it is not known.
+    /// How long it is until `time`, in short; `-` when it is not known.
     #[must_use]
-    pub fn until(&self, time: &str) -> String {
-        let then = time.parse::<Timestamp>().ok();
+    pub fn until<T: Moment + ?Sized>(&self, time: &T) -> String {
+        let then = time.moment();
         then.map_or_else(|| "-".to_owned(), |then| short(Clock(then).since(self.0)))
     }
 
     /// From `start` to `end`, or to the present while it goes on.
     #[must_use]
-    pub fn between(&self, start: Option<&str>, end: Option<&str>) -> String {
-        let parse = |text: &str| text.parse::<Timestamp>().ok();
-        let Some(start) = start.and_then(parse) else { return "-".to_owned() };
-        let end = end.and_then(parse).map_or(*self, Clock);
+    pub fn between<T: Moment + ?Sized>(&self, start: Option<&T>, end: Option<&T>) -> String {
+        let Some(start) = start.and_then(T::moment) else { return "-".to_owned() };
+        let end = end.and_then(T::moment).map_or(*self, Clock);
         short(end.since(start))
     }
 
     /// The same in seconds; 0 when it never began.
     #[must_use]
-    pub fn seconds_between(&self, start: Option<&str>, end: Option<&str>) -> f64 {
-        let parse = |text: &str| text.parse::<Timestamp>().ok();
-        let end = end.and_then(parse).map_or(*self, Clock);
-        start.and_then(parse).map_or(0.0, |start| end.since(start).as_secs_f64())
+    pub fn seconds_between<T: Moment + ?Sized>(&self, start: Option<&T>, end: Option<&T>) -> f64 {
+        let end = end.and_then(T::moment).map_or(*self, Clock);
+        start.and_then(T::moment).map_or(0.0, |start| end.since(start).as_secs_f64())
     }
 
     fn since(&self, then: Timestamp) -> Duration {
@@ -60,8 +76,7 @@ impl Clock {
 /// A time of the wire in RFC 3339.
 #[must_use]
 pub fn text(time: Option<&prost_types::Timestamp>) -> Option<String> {
-    let time = time?;
-    Timestamp::new(time.seconds, time.nanos).ok().map(|time| time.to_string())
+    time.and_then(Moment::moment).map(|time| time.to_string())
 }
 
 /// A duration of the wire in seconds.
@@ -98,8 +113,8 @@ mod tests {
         let time = prost_types::Timestamp { seconds: 1_795_000_000, nanos: 250_000_000 };
         let text = text(Some(&time)).expect("a time");
         assert_eq!(text, "2026-11-18T11:06:40.25Z");
-        assert_eq!(Clock::at(1_795_000_010).ago(Some(&text)), "9s");
-        assert_eq!(Clock::at(0).ago(Some(&text)), "0s", "a clock that is behind shows no negative age");
-        assert_eq!(Clock::at(0).ago(None), "-");
+        assert_eq!(Clock::at(1_795_000_010).ago(Some(text.as_str())), "9s");
+        assert_eq!(Clock::at(0).ago(Some(text.as_str())), "0s", "a clock that is behind shows no negative age");
+        assert_eq!(Clock::at(0).ago::<str>(None), "-");
     }
 }

@@ -1,59 +1,18 @@
 //! Usage as it is shown.
 
-use serde::Serialize;
 use tessera_api::v1;
 
 use super::shown::Shown;
-use super::time::{Clock, text};
+use super::time::Clock;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::{Column, Tabular};
 
 /// An answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct UsageView {
-    /// The groups.
-    pub rows: Vec<UsageRowView>,
-    /// Everything together.
-    pub total: UsageRowView,
-    /// How many groups there are beyond those.
-    pub left_out: u64,
-    /// Up to when it counts.
-    pub to: Option<String>,
-    /// Times of which the member that answered knows nothing.
-    pub gaps: Vec<GapView>,
-    /// In what `cost` is.
-    pub currency: String,
-}
+pub type UsageView = Shown<v1::QueryUsageResponse>;
 
 /// One group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct UsageRowView {
-    /// What it has in common.
-    pub key: String,
-    /// Name of the job, in sums job by job.
-    pub name: String,
-    /// How many jobs held something.
-    pub jobs: u64,
-    /// Its sums.
-    #[serde(flatten)]
-    pub sums: SumsView,
-    /// The same by kind of card.
-    pub kinds: Vec<KindView>,
-}
-
-/// Sums over time.
-pub type SumsView = Shown<v1::UsageSums>;
-
-/// A part on cards of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct KindView {
-    /// The kind.
-    pub kind: String,
-    /// Its sums.
-    #[serde(flatten)]
-    pub sums: SumsView,
-}
+pub type UsageRowView = Shown<v1::UsageRow>;
 
 /// What is written of a kind of card of a group.
 #[derive(Clone, Copy, Debug)]
@@ -61,59 +20,29 @@ pub(super) struct UsageLine<'a> {
     pub key: &'a str,
     pub name: &'a str,
     pub kind: &'a str,
-    pub sums: &'a SumsView,
-}
-
-/// A time of which nothing is known.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GapView {
-    /// When it begins; absent: at the beginning.
-    pub from: Option<String>,
-    /// When it ends.
-    pub to: Option<String>,
-}
-
-impl From<v1::QueryUsageResponse> for UsageView {
-    fn from(answer: v1::QueryUsageResponse) -> Self {
-        let gap = |gap: v1::UsageGap| GapView { from: text(gap.from.as_ref()), to: text(gap.to.as_ref()) };
-        Self {
-            rows: answer.rows.into_iter().map(Into::into).collect(),
-            total: answer.total.map(Into::into).unwrap_or_default(),
-            left_out: answer.left_out,
-            to: text(answer.to.as_ref()),
-            gaps: answer.gaps.into_iter().map(gap).collect(),
-            currency: answer.currency,
-        }
-    }
-}
-
-impl From<v1::UsageRow> for UsageRowView {
-    fn from(row: v1::UsageRow) -> Self {
-        let kind = |of: v1::UsageOfKind| KindView { kind: of.kind, sums: of.sums.map(Into::into).unwrap_or_default() };
-        Self {
-            key: row.key,
-            name: row.name,
-            jobs: row.jobs,
-            sums: row.sums.map(Into::into).unwrap_or_default(),
-            kinds: row.kinds.into_iter().map(kind).collect(),
-        }
-    }
+    pub sums: v1::UsageSums,
 }
 
 impl UsageView {
+    /// The groups.
+    #[must_use]
+    pub fn groups(&self) -> Vec<UsageRowView> {
+        self.rows.iter().cloned().map(Into::into).collect()
+    }
+
     /// The groups, and everything together at the end.
     #[must_use]
     pub fn rows_and_total(&self) -> Vec<UsageRowView> {
-        let total = UsageRowView { key: "total".to_owned(), ..self.total.clone() };
+        let total = v1::UsageRow { key: "total".to_owned(), ..self.total.clone().unwrap_or_default() };
         let grouped = self.rows.iter().filter(|row| !row.key.is_empty() || self.rows.len() > 1).cloned();
-        grouped.chain([total]).collect()
+        grouped.chain([total]).map(Into::into).collect()
     }
 
     /// One line for each kind of card of each group.
     pub(super) fn lines(&self) -> impl Iterator<Item = UsageLine<'_>> {
         self.rows.iter().flat_map(|row| {
             let (key, name) = (row.key.as_str(), row.name.as_str());
-            row.kinds.iter().map(move |of| UsageLine { key, name, kind: &of.kind, sums: &of.sums })
+            row.kinds.iter().map(move |of| UsageLine { key, name, kind: &of.kind, sums: of.sums.unwrap_or_default() })
         })
     }
 
@@ -170,7 +99,7 @@ impl Tabular for UsageRowView {
     }
 
     fn cells(&self, _: &Clock) -> Vec<String> {
-        let sums = &self.sums;
+        let sums = self.sums.unwrap_or_default();
         vec![
             if self.key.is_empty() { "-".to_owned() } else { self.key.clone() },
             if self.name.is_empty() { "-".to_owned() } else { self.name.clone() },

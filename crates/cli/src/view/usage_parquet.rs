@@ -14,8 +14,11 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
+use tessera_api::v1;
 
-use super::usage::{SumsView, UsageLine, UsageView};
+use super::shown::Shown;
+use super::time::text;
+use super::usage::{UsageLine, UsageView};
 
 const SCHEMA: &str = "message usage {
     required binary key (UTF8);
@@ -37,9 +40,10 @@ const SCHEMA: &str = "message usage {
 pub fn write(view: &UsageView, out: impl Write + Send) -> Result<()> {
     let lines: Vec<UsageLine<'_>> = view.lines().collect();
     let said = |key: &str, value: String| KeyValue { key: key.to_owned(), value: Some(value) };
-    let gaps = serde_json::to_string(&view.gaps).map_err(|error| ParquetError::External(Box::new(error)))?;
+    let gaps: Vec<Shown<v1::UsageGap>> = view.gaps.iter().copied().map(Into::into).collect();
+    let gaps = serde_json::to_string(&gaps).map_err(|error| ParquetError::External(Box::new(error)))?;
     let said = vec![
-        said("to", view.to.clone().unwrap_or_default()),
+        said("to", text(view.to.as_ref()).unwrap_or_default()),
         said("left_out", view.left_out.to_string()),
         said("gaps", gaps),
     ];
@@ -50,7 +54,7 @@ pub fn write(view: &UsageView, out: impl Write + Send) -> Result<()> {
     let schema = Arc::new(parse_message_type(SCHEMA)?);
     let mut file = SerializedFileWriter::new(out, schema, Arc::new(properties))?;
     let mut group = file.next_row_group()?;
-    let number = |pick: fn(&SumsView) -> f64| lines.iter().map(|line| pick(line.sums)).collect::<Vec<f64>>();
+    let number = |pick: fn(&v1::UsageSums) -> f64| lines.iter().map(|line| pick(&line.sums)).collect::<Vec<f64>>();
     texts(&mut group, lines.iter().map(|line| line.key))?;
     texts(&mut group, lines.iter().map(|line| line.name))?;
     texts(&mut group, lines.iter().map(|line| line.kind))?;
@@ -92,15 +96,13 @@ fn column<W: Write + Send, T: DataType>(
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
-    use tessera_api::v1;
 
     use super::*;
-    use crate::view::usage::{KindView, UsageRowView};
 
-    fn row(key: &str, kinds: &[(&str, u64, Option<f64>)]) -> UsageRowView {
-        let kind = |(kind, block_milliseconds, cost): &(&str, u64, Option<f64>)| KindView {
+    fn row(key: &str, kinds: &[(&str, u64, Option<f64>)]) -> v1::UsageRow {
+        let kind = |(kind, block_milliseconds, cost): &(&str, u64, Option<f64>)| v1::UsageOfKind {
             kind: (*kind).to_owned(),
-            sums: SumsView::from(v1::UsageSums {
+            sums: Some(v1::UsageSums {
                 block_hours: *block_milliseconds as f64 / 3_600_000.0,
                 block_milliseconds: *block_milliseconds,
                 cost: *cost,
@@ -108,7 +110,7 @@ mod tests {
             }),
         };
         let kinds = kinds.iter().map(kind).collect();
-        UsageRowView { key: key.to_owned(), kinds, ..UsageRowView::default() }
+        v1::UsageRow { key: key.to_owned(), kinds, ..Default::default() }
     }
 
     fn read(view: &UsageView) -> SerializedFileReader<std::fs::File> {
@@ -117,9 +119,8 @@ mod tests {
         SerializedFileReader::new(file.reopen().expect("there")).expect("a Parquet file")
     }
 
-    fn usage(rows: Vec<UsageRowView>) -> UsageView {
-        let total = UsageRowView::default();
-        UsageView { rows, total, left_out: 0, to: None, gaps: Vec::new(), currency: "EUR".to_owned() }
+    fn usage(rows: Vec<v1::UsageRow>) -> UsageView {
+        v1::QueryUsageResponse { rows, currency: "EUR".to_owned(), ..Default::default() }.into()
     }
 
     #[test]
@@ -155,7 +156,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_in_the_file() {
-        let view = UsageView { left_out: 7, to: Some("2026-11-01T00:00:00Z".to_owned()), ..usage(Vec::new()) };
+        let view = UsageView::from(v1::QueryUsageResponse {
+            left_out: 7,
+            to: Some(prost_types::Timestamp { seconds: 1_793_491_200, nanos: 0 }),
+            ..Default::default()
+        });
         let found = read(&view);
         let said = found.metadata().file_metadata().key_value_metadata().expect("it says something");
         let of = |key: &str| said.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone());

@@ -1,96 +1,23 @@
 //! What a change would do.
 
-use serde::Serialize;
 use tessera_api::v1;
 
-use super::answer::ExplanationView;
-use super::compaction::{RoomView, places};
+use super::compaction::{free, places};
 use super::shown::Shown;
 use super::time::Clock;
-use super::{WorkerView, words};
+use super::words;
 use crate::print::{Detail, Page};
 
-/// What cards of one kind offer: compute and memory, as it is and after the change.
-pub type CapacityView = Shown<v1::CapacityChange>;
-
-/// A job for which the change makes a difference.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AffectedView {
-    /// The job.
-    pub job_id: u64,
-    /// Its queue.
-    pub queue: String,
-    /// Its priority.
-    pub priority: u32,
-    /// Nodes that it is on.
-    pub from: Vec<String>,
-    /// Where it would run.
-    pub to: Vec<WorkerView>,
-    /// Why it would wait.
-    pub explanation: Option<ExplanationView>,
-    /// What suspending does to its work.
-    pub checkpoint_mode: String,
-}
-
 /// What would happen.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WhatIfView {
-    /// What the pool offers.
-    pub capacity: Vec<CapacityView>,
-    /// Jobs that would be suspended.
-    pub displaced: Vec<AffectedView>,
-    /// Jobs that would start.
-    pub started: Vec<AffectedView>,
-    /// Jobs that wait.
-    pub waiting_before: u64,
-    /// Jobs that would wait.
-    pub waiting_after: u64,
-    /// The node that hosts, labels and links of added ones were taken from; empty when none was.
-    pub like_node: String,
-    /// Whether everything was played through.
-    pub whole: bool,
-    /// Revision that the answer reflects.
-    pub revision: u64,
-}
+pub type WhatIfView = Shown<v1::WhatIfResponse>;
 
-impl From<v1::AffectedJob> for AffectedView {
-    fn from(job: v1::AffectedJob) -> Self {
-        Self {
-            job_id: job.job_id,
-            queue: job.queue,
-            priority: job.priority,
-            from: job.from,
-            to: job.to.into_iter().map(Into::into).collect(),
-            explanation: job.explanation.map(Into::into),
-            checkpoint_mode: words::checkpoint_mode(job.checkpoint_mode),
-        }
-    }
-}
-
-impl From<v1::WhatIfResponse> for WhatIfView {
-    fn from(response: v1::WhatIfResponse) -> Self {
-        Self {
-            capacity: response.capacity.into_iter().map(Into::into).collect(),
-            displaced: response.displaced.into_iter().map(Into::into).collect(),
-            started: response.started.into_iter().map(Into::into).collect(),
-            waiting_before: response.waiting_before,
-            waiting_after: response.waiting_after,
-            like_node: response.like_node,
-            whole: response.whole,
-            revision: response.read.unwrap_or_default().revision,
-        }
-    }
-}
-
-impl AffectedView {
-    fn cells(&self) -> Vec<String> {
-        let then = match &self.explanation {
-            Some(explanation) => format!("waits: {}", explanation.sentence),
-            None => places(&self.to),
-        };
-        let from = if self.from.is_empty() { "-".to_owned() } else { self.from.join(", ") };
-        vec![self.job_id.to_string(), self.priority.to_string(), self.queue.clone(), from, then]
-    }
+fn cells(job: &v1::AffectedJob) -> Vec<String> {
+    let then = match &job.explanation {
+        Some(explanation) => format!("waits: {}", explanation.sentence),
+        None => places(&job.to),
+    };
+    let from = if job.from.is_empty() { "-".to_owned() } else { job.from.join(", ") };
+    vec![job.job_id.to_string(), job.priority.to_string(), job.queue.clone(), from, then]
 }
 
 impl Detail for WhatIfView {
@@ -111,19 +38,19 @@ impl Detail for WhatIfView {
         out.table(
             &["KIND", "CARDS", "TFLOPS", "MEMORY MIB"],
             self.capacity.iter().map(|of| {
-                let [before, after] = [of.before, of.after].map(|room| RoomView::from(room.unwrap_or_default()));
+                let memory = |room: Option<v1::FreeRoom>| room.unwrap_or_default().memory_mib;
                 vec![
                     words::kind(of.kind),
                     format!("{} -> {}", of.cards_before, of.cards_after),
-                    format!("{} -> {}", before.tflops(), after.tflops()),
-                    format!("{} -> {}", before.memory_mib, after.memory_mib),
+                    format!("{} -> {}", free(of.before), free(of.after)),
+                    format!("{} -> {}", memory(of.before), memory(of.after)),
                 ]
             }),
         );
         for (title, jobs) in [("would be suspended", &self.displaced), ("would start", &self.started)] {
             if !jobs.is_empty() {
                 out.title(title.to_owned());
-                out.table(&["JOB", "PRIO", "QUEUE", "FROM", "THEN"], jobs.iter().map(AffectedView::cells));
+                out.table(&["JOB", "PRIO", "QUEUE", "FROM", "THEN"], jobs.iter().map(cells));
             }
         }
     }

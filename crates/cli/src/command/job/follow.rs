@@ -1,6 +1,6 @@
 //! Staying with a job until it runs or is over, by a watch.
 
-use tessera_api::v1::JobFilter;
+use tessera_api::v1::{JobFilter, JobState};
 use tessera_client::watch::Start;
 
 use super::super::Desk;
@@ -32,9 +32,9 @@ pub(super) struct Standing {
 impl Standing {
     fn of(job: &JobView) -> Self {
         Self {
-            state: job.state.clone(),
+            state: job.stands(),
             allocation: job.allocation.as_ref().map(|allocation| allocation.id),
-            sentence: job.reason.sentence.clone(),
+            sentence: job.why().sentence,
         }
     }
 
@@ -112,15 +112,15 @@ pub(super) async fn end_of(desk: &Desk, job: JobNumber, standing: &Standing) -> 
     }
     let view = super::get(desk, job).await?;
     let exit = exit_of(&view);
-    Err(Failure::new(exit, format!("job {} ended as {}", job.0, view.state), &view.reason.sentence)
+    Err(Failure::new(exit, format!("job {} ended as {}", job.0, view.stands()), view.why().sentence)
         .next(format!("`tessera job show {0}` and `tessera job logs {0} --stderr` say more", job.0)))
 }
 
 /// The exit code of a job that did not complete, which is never 0.
 fn exit_of(job: &JobView) -> Exit {
-    match (job.state.as_str(), job.exit_code, job.signal) {
-        ("failed", _, Some(signal)) => Exit::Job(u8::try_from(128 + signal).unwrap_or(1)),
-        ("failed", Some(code), None) => match u8::try_from(code & 0xff) {
+    match (job.state(), job.exit_code, job.signal) {
+        (JobState::Failed, _, Some(signal)) => Exit::Job(u8::try_from(128 + signal).unwrap_or(1)),
+        (JobState::Failed, Some(code), None) => match u8::try_from(code & 0xff) {
             Ok(0) | Err(_) => Exit::Failed,
             Ok(code) => Exit::Job(code),
         },
@@ -131,7 +131,7 @@ fn exit_of(job: &JobView) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_api::v1::{Attempt, Job, JobState};
+    use tessera_api::v1::{Attempt, Job};
 
     fn exit(state: JobState, exit_code: Option<i32>, signal: Option<i32>) -> u8 {
         let history = vec![Attempt { number: 1, exit_code, signal, ..Attempt::default() }];

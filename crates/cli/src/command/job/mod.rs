@@ -62,7 +62,7 @@ async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
 
 async fn checkpoints(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
     let job = get(&desk, job).await?;
-    desk.printer.list(&job.checkpoints)?;
+    desk.printer.list(&job.checkpoints())?;
     Ok(Exit::Done)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tessera_api::job_file::{self, Notation};
 use tessera_api::limits;
-use tessera_api::v1::{JobSpec, PlanJobRequest, SubmitJobRequest, WhyRequest};
+use tessera_api::v1::{JobSpec, PlanJobRequest, PlanVerdict, SubmitJobRequest, WhyRequest};
 
 use super::super::Desk;
 use super::follow::{Until, follow};
@@ -65,9 +65,9 @@ pub(super) async fn plan(mut desk: Desk, args: PlanArgs) -> Result<Exit, Failure
     let answer = desk.client.plan_job(request).await;
     let view = PlanView::from(answer.map_err(|error| Failure::call("the job cannot be planned", &error))?);
     desk.printer.one(&view)?;
-    Ok(match view.verdict.as_str() {
-        "waits" => Exit::Waiting,
-        "refused" => Exit::Refused,
+    Ok(match view.verdict() {
+        PlanVerdict::Waits => Exit::Waiting,
+        PlanVerdict::Refused => Exit::Refused,
         _ => Exit::Done,
     })
 }

@@ -176,7 +176,7 @@ async fn greet(client: &Client, layout: &Layout) -> Result<(), Failure> {
         "the pool is up: {} members, {} nodes, {} blocks; everything is in {}",
         layout.members.len(),
         layout.agents.len(),
-        pool.blocks.total,
+        pool.blocks().total(),
         layout.folder.display()
     );
     let (first, rest) = (servers.first().cloned().unwrap_or_default(), servers.len() > 1);

@@ -13,15 +13,15 @@ pub(super) async fn ask(client: &Client) -> (ClusterFacts, Vec<WayFacts>) {
     let ways = join_all(survey.answers.iter().map(|(address, _)| network::way(address))).await;
     let view = survey.view();
     let members = view.members.into_iter().map(|member| MemberFacts {
+        clock_offset_seconds: member.clock_offset(),
         address: member.address,
         error: member.error,
         role: member.role,
-        version: member.version,
-        highest_level: member.highest_level,
-        committed_index: member.committed_index,
-        applied_index: member.applied_index,
-        clock_offset_seconds: member.clock_offset_seconds,
-        clock_off: member.clock_off,
+        version: member.status.version.clone(),
+        highest_level: member.status.highest_level,
+        committed_index: member.status.committed_index,
+        applied_index: member.status.applied_index,
+        clock_off: member.status.clock_off,
     });
     let members = members.collect();
     (ClusterFacts { writable: view.writable, voters: view.voters, level: view.level, members }, ways)
