@@ -3,7 +3,6 @@
 With --check nothing is written; the exit code says whether the document is current.
 """
 
-import itertools
 import pathlib
 import re
 import sys
@@ -26,19 +25,11 @@ def errors():
         yield name, code, sentence
 
 
-def variants(path, enum):
-    """Variants of a Rust enum with their comments, and the codes that its `code` method gives them."""
+def rows(path):
+    """Codes of the table in a source of the ledger, each with its comment: `Variant` with what goes with it, `= "CODE" (`."""
     text = (ROOT / path).read_text(encoding="utf-8")
-    body = re.search(rf"pub enum {enum} {{\n(.*?)\n}}", text, re.S).group(1)
-    comments, comment = {}, []
-    for line in body.splitlines():
-        if line.startswith("    ///"):
-            comment.append(line[8:])
-        elif variant := re.match(r"    ([A-Z]\w*)", line):
-            # The first paragraph; what follows it is for whoever reads the source.
-            comments[variant.group(1)], comment = " ".join(itertools.takewhile(bool, comment)), []
-    for name, code in re.findall(r"Self::(\w+)(?: \{ \.\. \}|\(_\))? => \"([A-Z_]+)\"", text):
-        yield code, comments[name]
+    for comment, code in re.findall(r"((?: +/// [^\n]*\n)+) +[A-Z]\w*(?: \{[^}]*\}|\(\w+\))? = \"([A-Z_]+)\"\s", text):
+        yield code, " ".join(line.strip()[4:] for line in comment.splitlines())
 
 
 def words(path, macro):
@@ -62,12 +53,12 @@ def document():
         "## Errors of the API\n\nIn `google.rpc.ErrorInfo` with domain `tessera.v1`.\n\n",
         table(["reason", "gRPC code", "meaning"], errors()),
         "\n## Reasons of a job's state\n\nIn `Job.reason.code`, in its history and in watch events.\n\n",
-        table(["reason", "meaning"], variants("crates/ledger/src/reason.rs", "Reason")),
+        table(["reason", "meaning"], rows("crates/ledger/src/reason.rs")),
         "\n## Why a job waits\n\nThe binding constraint that `tessera job why` names.\n\n",
         table(["constraint", "meaning"], words("crates/explain/src/words.rs", "wait_codes")),
         "\n## Refusals of the ledger\n\nParts of a plan, and commands of actors, are refused with these; those that a caller can meet are"
         " among the errors above.\n\n",
-        table(["code", "meaning"], variants("crates/ledger/src/rejection.rs", "Rejection")),
+        table(["code", "meaning"], rows("crates/ledger/src/rejection.rs")),
     ])
 
 

@@ -14,7 +14,7 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::level::Rule;
+use crate::rule::Rule;
 use crate::state::State;
 use crate::wire::header_to_digest;
 

@@ -9,7 +9,7 @@ use crate::allocation::{AllocationPhase, WorkerState};
 use crate::extent::BlockState;
 use crate::ids::{CardId, Owner};
 use crate::job::JobState;
-use crate::level::Rule;
+use crate::rule::Rule;
 use crate::state::State;
 use crate::units::{Mebibytes, Percent};
 use crate::wire::hash_of_spec;

@@ -1,5 +1,5 @@
-//! Release levels: what every member of a pool can apply (law L7). **The one place** where it is said what is new, but
-//! for whole commands: their levels are in the table of [`Command`].
+//! Release levels: what every member of a pool can apply (law L7). Here it is said what is new, but for whole commands,
+//! whose levels are in the table of [`Command`], and for what is done otherwise, which is in [`Rule`](crate::Rule).
 //!
 //! Every release has a [`Level`]. Members announce the highest one that they can apply; the level *in force* is part of
 //! the state, begins at [`Level::Zero`] with an empty log, and is raised by [`Command::RaiseLevel`], which the leader
@@ -12,7 +12,7 @@
 //! * **A field** of one: `Needs`. Everything that a command carries is taken apart field by field, so that nothing can
 //!   be added without saying its level. [`State::apply`] refuses what needs a level that is not in force, and
 //!   [`encode_request`](crate::wire::encode_request) does not write it.
-//! * **A rule**, that is a change of what `apply` does with what older releases have written already: [`Rule`].
+//! * **A rule**, that is a change of what `apply` does with what older releases have written already: [`Rule`](crate::Rule).
 //!   `apply` asks `self.follows(Rule::..)` and keeps the old way in the other branch, for as long as logs of the old
 //!   level are read. A new refusal is such a change: an entry that was accepted once must be accepted whenever the log
 //!   is replayed.
@@ -88,58 +88,11 @@ impl fmt::Display for Level {
     }
 }
 
-/// What `apply` does otherwise than before, since a level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
-    /// The digest is one of the state itself; before, it was one of all answers and events, sentences for
-    /// people included.
-    DigestOfState,
-    /// A request whose id is not remembered, and is no newer than one that was forgotten, is refused; before, only the
-    /// member that took it looked, and two copies under way at once could both be carried out.
-    ForgottenRequestsRefused,
-    /// A job is blamed for faults of nodes only when it met them on several: before, two sick nodes were enough.
-    BlameTakesSeveralNodes,
-    /// A job can be suspended while it is being moved; before, whoever wanted that had to wait for the end of the move.
-    MovesGiveWay,
-    /// The workers of each allocation meet at another port of their node; before, at the lowest free one: one that
-    /// something else on the host has was given to the same job again and again.
-    PortsTakeTurns,
-    /// A gang of which a worker failed while the node of another one was lost, or could not run it, is tried again and
-    /// not blamed; before, only when the loss was known before the failure.
-    LossesExcuseGangs,
-    /// A worker that is lost stays so when its node is lost; before, it was lost once more, or taken for one that had
-    /// ended with its lease, though its agent had said that it could not be ended.
-    LostUntilKnown,
-    /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
-    DrillQueueRefused,
-}
-
-/// The name that is refused at [`Level::Drill`].
-pub const DRILL_QUEUE: &str = "drill";
-
-impl Rule {
-    /// The level from which on it is followed.
-    #[must_use]
-    pub const fn since(self) -> Level {
-        match self {
-            Self::DigestOfState | Self::ForgottenRequestsRefused | Self::BlameTakesSeveralNodes => Level::One,
-            Self::MovesGiveWay | Self::PortsTakeTurns | Self::LossesExcuseGangs | Self::LostUntilKnown => Level::Two,
-            Self::DrillQueueRefused => Level::Drill,
-        }
-    }
-}
-
 impl State {
     /// The release level in force.
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
-    }
-
-    /// Whether a rule is followed at the level in force.
-    #[must_use]
-    pub fn follows(&self, rule: Rule) -> bool {
-        self.level >= rule.since()
     }
 }
 

@@ -51,6 +51,7 @@ mod program;
 pub mod queue;
 pub mod reason;
 pub mod rejection;
+mod rule;
 pub mod spec;
 pub mod standing;
 pub mod state;
@@ -78,12 +79,13 @@ pub use idle::{Idle, IdlePolicy, IdleStep, KEEP_LABEL, MOST_IDLE};
 pub use ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, REQUEST_AHEAD, Rank, RequestId, RequestKey};
 pub use job::{Attempt, Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
 pub use lease::{LeaseCeiling, LeaseTimings};
-pub use level::{Level, Rule};
+pub use level::Level;
 pub use node::{AgentStart, Containment, Eligibility, FAULTS_UNTIL_CORDON, NODE_KEY, Node, NodeDescription, NodeState};
 pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;
 pub use rejection::Rejection;
+pub use rule::{DRILL_QUEUE, Rule};
 pub use spec::{
     CheckpointMode, CheckpointPolicy, DEFAULT_PRIORITY, JobSpec, OnDisconnect, RetryPolicy, TRANSPARENT_LABEL,
 };

@@ -171,11 +171,12 @@ fn records(mut bytes: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// A trailer that announces so many records: field 15 with a message whose field 1 is the number.
+/// A trailer that announces so many records: field 15 with a message whose field 1 is the number, and 2 the level.
 fn trailer(records: usize) -> Vec<u8> {
     let records = u8::try_from(records).expect("a small snapshot");
     assert!((1..128).contains(&records));
-    vec![4, 0x7a, 2, 0x08, records]
+    let level = u8::try_from(Level::NEWEST.number()).expect("a small level");
+    vec![6, 0x7a, 4, 0x08, records, 0x10, level]
 }
 
 #[test]

@@ -5,10 +5,9 @@ mod pool;
 mod samples;
 
 use pool::Pool;
-use tessera_ledger::level::DRILL_QUEUE;
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
-    Command, Level, Outcome, PoolConfig, QueueSettings, Rejection, Request, RequestId, RequestKey, State,
+    Command, DRILL_QUEUE, Level, Outcome, PoolConfig, QueueSettings, Rejection, Request, RequestId, RequestKey, State,
 };
 
 fn hold(hold_level: bool) -> Command {

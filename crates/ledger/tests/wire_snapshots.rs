@@ -206,6 +206,19 @@ proptest! {
     }
 }
 
+/// At level 0 nothing can be checked: no damage may make that of the level of a snapshot.
+#[test]
+fn no_bit_of_a_snapshot_of_a_small_pool_may_change() {
+    let whole = written(&small_pool().state);
+    for place in 0..8 * whole.len() {
+        let mut bytes = whole.clone();
+        bytes[place / 8] ^= 1 << (place % 8);
+        if let Ok(state) = read(&bytes) {
+            assert!(written(&state) == whole, "bit {} of byte {} changed the state unnoticed", place % 8, place / 8);
+        }
+    }
+}
+
 #[test]
 fn large_states_come_in_chunks_of_about_a_mebibyte() {
     let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10)]]);

@@ -35,8 +35,9 @@ pub use anew::{CORDONED_ANEW, NUMBERS_AHEAD, REVISIONS_AHEAD};
 use crate::command::{Command, Outcome, Plan, PlanPart, Request};
 use crate::event::{EntryEvents, Event, Touched};
 use crate::ids::{JobId, RequestKey};
-use crate::level::{self, Level, Rule};
+use crate::level::{self, Level};
 use crate::rejection::Rejection;
+use crate::rule::Rule;
 use crate::state::{AnsweredRequest, State};
 use crate::units::{LogTime, Revision};
 

@@ -11,9 +11,9 @@ use crate::command::Outcome;
 use crate::config::PoolConfig;
 use crate::event::{Event, Touched};
 use crate::ids::JobId;
-use crate::level::{DRILL_QUEUE, Rule};
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings, half_life};
 use crate::rejection::Rejection;
+use crate::rule::{DRILL_QUEUE, Rule};
 use crate::state::State;
 use crate::units::Mebibytes;
 

@@ -11,9 +11,9 @@ use crate::event::Event;
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, JobId, NodeId, Rank};
 use crate::job::{Ending, Job, JobState};
-use crate::level::Rule;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
+use crate::rule::Rule;
 use crate::state::State;
 
 impl State {

@@ -4,8 +4,8 @@
 use crate::event::{Event, Touched};
 use crate::ids::{JobId, REQUEST_AHEAD, RequestId};
 use crate::job::JobState;
-use crate::level::Rule;
 use crate::rejection::Rejection;
+use crate::rule::Rule;
 use crate::state::State;
 use crate::units::LogTime;
 

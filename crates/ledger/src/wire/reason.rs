@@ -1,111 +1,135 @@
-//! Reasons of jobs' states as snapshots keep them.
+//! Reasons of jobs' states as snapshots keep them, made of the table in `crate::reason`.
 
 use super::checkpoint::{key_from_wire, key_to_wire};
 use super::field::{FieldError, FieldProblem, required};
 use super::stored::{self, ReasonKind};
+use crate::checkpoint::CheckpointKey;
 use crate::ids::{JobId, NodeId};
-use crate::reason::Reason;
+use crate::reason::{Reason, reasons};
 
-pub(super) fn reason_to_wire(reason: &Reason) -> stored::Reason {
-    let kind = match reason {
-        Reason::Submitted => ReasonKind::Submitted,
-        Reason::Held => ReasonKind::Held,
-        Reason::Backoff => ReasonKind::Backoff,
-        Reason::Queued => ReasonKind::Queued,
-        Reason::Granted => ReasonKind::Granted,
-        Reason::WaitingForPreempted => ReasonKind::WaitingForPreempted,
-        Reason::Started => ReasonKind::Started,
-        Reason::SuspendedByUser => ReasonKind::SuspendedByUser,
-        Reason::Preempted { .. } => ReasonKind::Preempted,
-        Reason::Drained { .. } => ReasonKind::Drained,
-        Reason::NodeLost { .. } => ReasonKind::NodeLost,
-        Reason::NodeDisconnected { .. } => ReasonKind::NodeDisconnected,
-        Reason::Moving => ReasonKind::Moving,
-        Reason::MoveFailed => ReasonKind::MoveFailed,
-        Reason::Exited => ReasonKind::Exited,
-        Reason::NonZeroExit { .. } => ReasonKind::NonZeroExit,
-        Reason::Signalled { .. } => ReasonKind::Signalled,
-        Reason::StartFailed { .. } => ReasonKind::StartFailed,
-        Reason::NodeFault { .. } => ReasonKind::NodeFault,
-        Reason::OutOfMemory => ReasonKind::OutOfMemory,
-        Reason::WorkerVanished => ReasonKind::WorkerVanished,
-        Reason::TimeLimit => ReasonKind::TimeLimit,
-        Reason::Cancelled { .. } => ReasonKind::Cancelled,
-        Reason::HostLost => ReasonKind::HostLost,
-        Reason::OutsideWindow => ReasonKind::OutsideWindow,
-        Reason::Growing => ReasonKind::Growing,
-        Reason::NotRestored { .. } => ReasonKind::NotRestored,
-        Reason::IdleNoticed => ReasonKind::IdleNoticed,
-        Reason::IdlePreemptible => ReasonKind::IdlePreemptible,
-        Reason::IdleSuspended => ReasonKind::IdleSuspended,
-        Reason::IdleReleased => ReasonKind::IdleReleased,
-        Reason::CheckpointDamaged { .. } => ReasonKind::CheckpointDamaged,
-    };
-    let mut message = stored::Reason { kind: kind.into(), ..stored::Reason::default() };
-    match reason {
-        Reason::Preempted { beneficiary } => message.job_id = beneficiary.0,
-        Reason::Drained { node } | Reason::NodeLost { node } | Reason::NodeDisconnected { node } => {
-            message.node_id = node.0;
-        }
-        Reason::NonZeroExit { code: number } | Reason::Signalled { signal: number } => message.number = *number,
-        Reason::NodeFault { node, message: text } => {
-            message.node_id = node.0;
-            message.text.clone_from(text);
-        }
-        Reason::StartFailed { message: text }
-        | Reason::NotRestored { message: text }
-        | Reason::Cancelled { by: text } => message.text.clone_from(text),
-        Reason::CheckpointDamaged { checkpoint, message: text } => {
-            message.checkpoint = Some(key_to_wire(*checkpoint));
-            message.text.clone_from(text);
-        }
-        _ => {}
-    }
-    message
+/// What goes with a reason: each type has one field of the message.
+trait Part: Sized {
+    fn keep(&self, message: &mut stored::Reason);
+
+    fn take(message: &mut stored::Reason) -> Result<Self, FieldError>;
 }
 
-pub(super) fn reason_from_wire(reason: stored::Reason) -> Result<Reason, FieldError> {
-    let kind = ReasonKind::try_from(reason.kind).map_err(|_| FieldError {
-        field: "kind".to_owned(),
-        problem: FieldProblem::UnknownValue { number: reason.kind, known: &["those of reason.rs"] },
-    })?;
-    let node = NodeId(reason.node_id);
-    Ok(match kind {
-        ReasonKind::Unspecified => return Err(FieldError::missing("kind")),
-        ReasonKind::Submitted => Reason::Submitted,
-        ReasonKind::Held => Reason::Held,
-        ReasonKind::Backoff => Reason::Backoff,
-        ReasonKind::Queued => Reason::Queued,
-        ReasonKind::Granted => Reason::Granted,
-        ReasonKind::WaitingForPreempted => Reason::WaitingForPreempted,
-        ReasonKind::Started => Reason::Started,
-        ReasonKind::SuspendedByUser => Reason::SuspendedByUser,
-        ReasonKind::Preempted => Reason::Preempted { beneficiary: JobId(reason.job_id) },
-        ReasonKind::Drained => Reason::Drained { node },
-        ReasonKind::NodeLost => Reason::NodeLost { node },
-        ReasonKind::NodeDisconnected => Reason::NodeDisconnected { node },
-        ReasonKind::Moving => Reason::Moving,
-        ReasonKind::MoveFailed => Reason::MoveFailed,
-        ReasonKind::Exited => Reason::Exited,
-        ReasonKind::NonZeroExit => Reason::NonZeroExit { code: reason.number },
-        ReasonKind::Signalled => Reason::Signalled { signal: reason.number },
-        ReasonKind::StartFailed => Reason::StartFailed { message: reason.text },
-        ReasonKind::NodeFault => Reason::NodeFault { node, message: reason.text },
-        ReasonKind::OutOfMemory => Reason::OutOfMemory,
-        ReasonKind::WorkerVanished => Reason::WorkerVanished,
-        ReasonKind::TimeLimit => Reason::TimeLimit,
-        ReasonKind::Cancelled => Reason::Cancelled { by: reason.text },
-        ReasonKind::HostLost => Reason::HostLost,
-        ReasonKind::OutsideWindow => Reason::OutsideWindow,
-        ReasonKind::Growing => Reason::Growing,
-        ReasonKind::NotRestored => Reason::NotRestored { message: reason.text },
-        ReasonKind::IdleNoticed => Reason::IdleNoticed,
-        ReasonKind::IdlePreemptible => Reason::IdlePreemptible,
-        ReasonKind::IdleSuspended => Reason::IdleSuspended,
-        ReasonKind::IdleReleased => Reason::IdleReleased,
-        ReasonKind::CheckpointDamaged => Reason::CheckpointDamaged {
-            checkpoint: key_from_wire(required("checkpoint", reason.checkpoint)?),
-            message: reason.text,
-        },
-    })
+impl Part for JobId {
+    fn keep(&self, message: &mut stored::Reason) {
+        message.job_id = self.0;
+    }
+
+    fn take(message: &mut stored::Reason) -> Result<Self, FieldError> {
+        Ok(Self(message.job_id))
+    }
+}
+
+impl Part for NodeId {
+    fn keep(&self, message: &mut stored::Reason) {
+        message.node_id = self.0;
+    }
+
+    fn take(message: &mut stored::Reason) -> Result<Self, FieldError> {
+        Ok(Self(message.node_id))
+    }
+}
+
+impl Part for i32 {
+    fn keep(&self, message: &mut stored::Reason) {
+        message.number = *self;
+    }
+
+    fn take(message: &mut stored::Reason) -> Result<Self, FieldError> {
+        Ok(message.number)
+    }
+}
+
+impl Part for String {
+    fn keep(&self, message: &mut stored::Reason) {
+        message.text.clone_from(self);
+    }
+
+    fn take(message: &mut stored::Reason) -> Result<Self, FieldError> {
+        Ok(std::mem::take(&mut message.text))
+    }
+}
+
+impl Part for CheckpointKey {
+    fn keep(&self, message: &mut stored::Reason) {
+        message.checkpoint = Some(key_to_wire(*self));
+    }
+
+    fn take(message: &mut stored::Reason) -> Result<Self, FieldError> {
+        Ok(key_from_wire(required("checkpoint", message.checkpoint)?))
+    }
+}
+
+macro_rules! written {
+    ($(
+        $(#[doc = $comment:literal])+
+        $variant:ident $({ $($field:ident: $type:ty),+ })? = $code:literal ($sentence:literal);
+    )+) => {
+        pub(super) fn reason_to_wire(reason: &Reason) -> stored::Reason {
+            let mut message = stored::Reason::default();
+            match reason {
+                $(Reason::$variant $({ $($field),+ })? => {
+                    message.kind = ReasonKind::$variant.into();
+                    $($($field.keep(&mut message);)+)?
+                })+
+            }
+            message
+        }
+
+        pub(super) fn reason_from_wire(mut message: stored::Reason) -> Result<Reason, FieldError> {
+            let kind = ReasonKind::try_from(message.kind).map_err(|_| FieldError {
+                field: "kind".to_owned(),
+                problem: FieldProblem::UnknownValue { number: message.kind, known: Reason::CODES },
+            })?;
+            Ok(match kind {
+                ReasonKind::Unspecified => return Err(FieldError::missing("kind")),
+                $(ReasonKind::$variant => Reason::$variant $({ $($field: Part::take(&mut message)?),+ })?,)+
+            })
+        }
+    };
+}
+
+reasons!(written);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message of that kind with every field said.
+    fn message(kind: ReasonKind) -> stored::Reason {
+        let checkpoint = CheckpointKey { attempt: 2, sequence: 3 };
+        stored::Reason {
+            kind: kind.into(),
+            job_id: 7,
+            node_id: 3,
+            number: -9,
+            text: "the disk is full".to_owned(),
+            checkpoint: Some(key_to_wire(checkpoint)),
+        }
+    }
+
+    #[test]
+    fn every_reason_is_read_as_it_was_written_and_has_the_code_that_its_kind_has() {
+        let kinds: Vec<ReasonKind> = (1..).map_while(|number| ReasonKind::try_from(number).ok()).collect();
+        assert_eq!(kinds.len(), Reason::CODES.len());
+        for kind in kinds {
+            let reason = reason_from_wire(message(kind)).unwrap();
+            assert_eq!(format!("REASON_KIND_{}", reason.code()), kind.as_str_name());
+            let written = reason_to_wire(&reason);
+            assert_eq!((written.kind, reason_from_wire(written)), (kind.into(), Ok(reason)));
+        }
+    }
+
+    #[test]
+    fn a_kind_that_is_not_known_is_refused_with_those_that_are() {
+        let newer = stored::Reason { kind: 9_999, ..message(ReasonKind::Held) };
+        let refused = reason_from_wire(newer).unwrap_err().to_string();
+        assert!(refused.starts_with("kind: 9999 is not a value") && refused.contains("HOST_LOST"), "{refused}");
+        let unsaid = stored::Reason::default();
+        assert_eq!(reason_from_wire(unsaid), Err(FieldError::missing("kind")));
+    }
 }

@@ -62,7 +62,7 @@ fn not_whole(problem: impl Into<String>) -> WireError {
 #[derive(Default)]
 struct Restore {
     records: u64,
-    whole: bool,
+    trailer: Option<stored::SnapshotTrailer>,
     header: Option<stored::SnapshotHeader>,
     nodes: Vec<(NodeId, Arc<Node>)>,
     cards: Vec<(CardId, Arc<Card>)>,
@@ -98,7 +98,7 @@ impl Restore {
             return Err(WireError::UnknownContent { what: WHAT });
         }
         let record = required("record", record.record).map_err(|field| WireError::of(WHAT, field))?;
-        if self.whole {
+        if self.trailer.is_some() {
             return Err(not_whole("records follow the last one"));
         }
         if (self.records == 0) != matches!(record, Record::Header(_)) {
@@ -108,7 +108,7 @@ impl Restore {
             if trailer.records != self.records {
                 return Err(not_whole(format!("it announces {} records and has {}", trailer.records, self.records)));
             }
-            self.whole = true;
+            self.trailer = Some(*trailer);
         }
         self.records += 1;
         self.keep(record).map_err(|field| WireError::of(WHAT, field))
@@ -157,10 +157,11 @@ impl Restore {
     }
 
     fn finish(self) -> Result<State, WireError> {
-        if !self.whole {
-            return Err(not_whole("its last record is missing"));
-        }
+        let trailer = self.trailer.ok_or_else(|| not_whole("its last record is missing"))?;
         let header = self.header.ok_or_else(|| not_whole("its header is missing"))?;
+        if trailer.level != 0 && trailer.level != header.level {
+            return Err(not_whole(format!("it begins at level {} and ends at {}", header.level, trailer.level)));
+        }
         if !self.history.is_sorted_by(|before, after| before.revision < after.revision) {
             return Err(not_whole("its events are not in order"));
         }

@@ -16,6 +16,7 @@ use super::record::{answer_record, card_record, node_record, past_record};
 use super::stored::{self, snapshot_record::Record};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::kept::Kept;
+use crate::rule::Rule;
 use crate::state::{PersistentMap, State};
 use crate::units::Revision;
 
@@ -111,8 +112,9 @@ impl SnapshotChunks {
                 .put_map(&state.history, after, |_, entry| Record::Entry(entry_to_wire(entry)))
                 .map_or(Section::Trailer, |last| Section::History(Some(last))),
             Section::Trailer => {
+                let level = if state.follows(Rule::SnapshotsEndWithLevel) { state.level.number() } else { 0 };
                 let records = *writer.records;
-                writer.put(Record::Trailer(stored::SnapshotTrailer { records }));
+                writer.put(Record::Trailer(stored::SnapshotTrailer { records, level }));
                 Section::End
             }
             Section::End => Section::End,
