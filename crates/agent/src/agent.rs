@@ -358,10 +358,10 @@ async fn find_containment() -> wire::Containment {
 
 async fn find_devices(config: &AgentConfig) -> Result<NodeDevices, AgentError> {
     let host = HostRoot::new(config.node_name.clone(), config.data_dir.clone());
-    let (source, device) = (config.cards.clone(), config.device.clone());
+    let (source, device, slicing) = (config.cards.clone(), config.device.clone(), config.accelerator_slicing);
     let found = tokio::task::spawn_blocking(move || match source {
         CardSource::Local => NodeDevices::local(host),
-        CardSource::Accelerators => NodeDevices::with_accelerators(host, device.interpreter()),
+        CardSource::Accelerators => NodeDevices::with_accelerators(host, device.interpreter(), slicing),
         CardSource::Inventory(path) => NodeDevices::declared(&path, &host),
         CardSource::None => Ok(NodeDevices::none()),
     });

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 use tessera_client::{Address, BadAddress};
+use tessera_devices::TimeSlicing;
 use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL};
 
 use crate::criu;
@@ -147,6 +148,8 @@ pub struct AgentConfig {
     pub device: DeviceConfig,
     /// How the time of cards is divided that nobody else divides.
     pub time_slicing: Terms,
+    /// Who divides the time of the cards that PyTorch finds.
+    pub accelerator_slicing: TimeSlicing,
     /// Bounds.
     pub limits: Limits,
     /// How supervisors are started.
@@ -178,6 +181,7 @@ impl AgentConfig {
             checkpoints: CheckpointConfig::default(),
             device: DeviceConfig::default(),
             time_slicing: Terms::default(),
+            accelerator_slicing: TimeSlicing::Freeze,
             limits: Limits::default(),
             supervisor: SupervisorCommand::default(),
         }

@@ -1,5 +1,7 @@
 //! What can be done with a card. Users see it, and the scheduler never promises what it lacks.
 
+use serde::Deserialize;
+
 /// How a share of a card's compute is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareControl {
@@ -13,12 +15,27 @@ pub enum ShareControl {
         step_thousandths: u32,
     },
     /// In time, by nobody but the agent: it lets all workers but one stand still, in rounds.
-    Freeze,
+    Freeze {
+        /// Whether a worker that uses no processor time in its turn leaves it to others. Not where a program can wait
+        /// for its card without using a processor.
+        lends: bool,
+    },
     /// In space: a part of the card's units, in steps of so many thousandths of the card.
     Spatial {
         /// Smallest step.
         step_thousandths: u32,
     },
+}
+
+/// Who divides the time of a card among the workers on it, as people say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeSlicing {
+    /// The card, or whoever drives it.
+    #[default]
+    Device,
+    /// The agent, which lets all workers but one stand still, in rounds.
+    Freeze,
 }
 
 /// How a share of a card's memory is enforced.

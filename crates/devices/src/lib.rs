@@ -23,7 +23,7 @@ pub mod simulated;
 mod slices;
 
 pub use backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
-pub use caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
+pub use caps::{Caps, MemoryControl, Migration, ShareControl, Suspension, TimeSlicing};
 pub use error::DeviceError;
 pub use host::HostRoot;
 pub use node::NodeDevices;

@@ -8,7 +8,7 @@ use tessera_ledger::{CardDescription, CardHealth, MilliTflops, Owner, Precision}
 
 use crate::accelerators::{AcceleratorBackend, Interpreter};
 use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
-use crate::caps::Caps;
+use crate::caps::{Caps, TimeSlicing};
 use crate::cpu::CpuBackend;
 use crate::error::DeviceError;
 use crate::host::HostRoot;
@@ -43,8 +43,12 @@ impl NodeDevices {
     ///
     /// # Errors
     /// When the interpreter does not answer, or the host cannot be read or measured.
-    pub fn with_accelerators(host: HostRoot, interpreter: Interpreter) -> Result<Self, DeviceError> {
-        let accelerators = AcceleratorBackend::new(host.clone(), interpreter);
+    pub fn with_accelerators(
+        host: HostRoot,
+        interpreter: Interpreter,
+        slicing: TimeSlicing,
+    ) -> Result<Self, DeviceError> {
+        let accelerators = AcceleratorBackend::new(host.clone(), interpreter, slicing);
         Self::of(vec![Box::new(accelerators), Box::new(CpuBackend::new(host))])
     }
 

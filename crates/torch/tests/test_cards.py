@@ -186,7 +186,41 @@ def test_a_job_computes_on_a_part_of_a_card_that_was_found(found):
     job = found.submit("-c", program, tflops=2, memory="1GiB", models=["H200"])
     state, printed, errors = found.ends(job)
     assert state == "completed", errors
-    assert printed == f"12.0 ''\n1024\nCUDA_VISIBLE_DEVICES={found.card}\n0.250\n"
+    assert printed == f"12.0 ''\n1024\nCUDA_VISIBLE_DEVICES={found.card}\n1.000\n", "its agent divides the card"
+
+
+def test_jobs_on_a_card_that_was_found_compute_by_their_blocks(found, folder):
+    # Each alone computes as fast as the other: the processor that stands for the card is as fast for both.
+    program = (
+        "import os, pathlib, sys, torch\n"
+        "out, name = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
+        "load, steps, counted = torch.ones(512, 512, device='tessera'), 0, torch.zeros((), device='tessera')\n"
+        "while not (out / 'finish').exists():\n"
+        "    load = (load @ load).clamp(max=1.0)\n"
+        "    counted += load[0, 0]\n"
+        "    steps += 1\n"
+        "    assert counted.item() == steps\n"
+        "    (out / f'{name}.new').write_text(str(steps))\n"
+        "    os.replace(out / f'{name}.new', out / name)\n"
+        "print(steps, counted.item())\n"
+    )
+    out = pathlib.Path(folder, "out")
+    out.mkdir()
+    jobs = {name: found.submit("-c", program, str(out), name, tflops=size, memory="1GiB", models=["H200"]) for name, size in [("large", 6), ("small", 2)]}
+    had = lambda: {name: int((out / name).read_text()) for name in jobs if (out / name).exists()}
+    before = wait("both to compute", lambda: (steps := had()).keys() == jobs.keys() and steps, 120)
+    got = lambda: {name: steps - before[name] for name, steps in had().items()}
+    steps = wait("both to have had turns", lambda: min((steps := got()).values()) >= 200 and steps, 240)
+    assert 1.7 < steps["large"] / steps["small"] < 6, f"three to one: {steps}"
+    (card,) = [card for card in found.ask("card", "list") if card["uuid"] == found.card]
+    shown = found.ask("card", "show", f"host/{card['index']}")
+    assert (shown["sample"]["time_slicing"]["slicer"], shown["sample"]["time_slicing"]["workers"]) == ("freeze", 2), shown
+    (out / "finish").touch()
+    for name, job in jobs.items():
+        state, printed, errors = found.ends(job)
+        assert state == "completed", errors
+        count, counted = printed.split()
+        assert float(counted) == int(count) >= steps[name], "standing still changes nothing"
 
 
 def test_an_agent_whose_python_cannot_tell_does_not_go_on_without_its_cards(folder):

@@ -50,7 +50,7 @@ impl Slicing {
     /// What came of turns, where some are taken.
     #[must_use]
     pub fn turns(&self) -> Option<&CardTurns> {
-        (self.share == ShareControl::Freeze).then_some(&self.turns)
+        matches!(self.share, ShareControl::Freeze { .. }).then_some(&self.turns)
     }
 
     /// As the leader is told.
@@ -60,7 +60,7 @@ impl Slicing {
             ShareControl::None => wire::TimeSlicer::None,
             ShareControl::ControlGroup => wire::TimeSlicer::ControlGroup,
             ShareControl::TimeGate { .. } | ShareControl::Spatial { .. } => wire::TimeSlicer::Device,
-            ShareControl::Freeze => wire::TimeSlicer::Freeze,
+            ShareControl::Freeze { .. } => wire::TimeSlicer::Freeze,
         };
         let Some(turns) = self.turns() else {
             return wire::TimeSlicing { slicer: slicer.into(), ..wire::TimeSlicing::default() };

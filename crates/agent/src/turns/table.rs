@@ -28,6 +28,8 @@ const SILENCE: (u32, Duration) = (2, Duration::from_millis(500));
 #[derive(Debug)]
 pub struct Table {
     card: u32,
+    /// Whether a turn in which no processor time is used is left to others.
+    lends: bool,
     sliced: Arc<BTreeSet<u32>>,
     terms: Terms,
     folders: WorkerFolders,
@@ -49,10 +51,15 @@ impl Table {
     ) -> Vec<Self> {
         let devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
         let cards = devices.cards().iter().map(|card| card.index);
-        let is_sliced = |card: &u32| devices.caps(*card).is_some_and(|caps| caps.share == ShareControl::Freeze);
-        let sliced: Arc<BTreeSet<u32>> = Arc::new(cards.filter(is_sliced).collect());
-        let table = |card: &u32| Self {
-            card: *card,
+        let lends = |card: u32| match devices.caps(card)?.share {
+            ShareControl::Freeze { lends } => Some((card, lends)),
+            _ => None,
+        };
+        let lending: Vec<(u32, bool)> = cards.filter_map(lends).collect();
+        let sliced: Arc<BTreeSet<u32>> = Arc::new(lending.iter().map(|(card, _)| *card).collect());
+        let table = |(card, lends)| Self {
+            card,
+            lends,
             sliced: Arc::clone(&sliced),
             terms: book.terms(),
             folders: folders.clone(),
@@ -62,7 +69,7 @@ impl Table {
             seats: BTreeMap::new(),
             runs: None,
         };
-        sliced.iter().map(table).collect()
+        lending.into_iter().map(table).collect()
     }
 
     /// Gives turns until `end`. Everybody goes on then.
@@ -140,7 +147,7 @@ impl Table {
         self.wait(Duration::from_secs_f64(turn.seconds)).await;
         let took = began.elapsed();
         let worked = used(self).unwrap_or_default().saturating_sub(before.unwrap_or_default());
-        self.rounds.over(turn, took, worked * COMPUTES >= took);
+        self.rounds.over(turn, took, !self.lends || worked * COMPUTES >= took);
         self.book.turn(self.card, turn.whose, self.seats.keys().copied(), took);
         switched
     }

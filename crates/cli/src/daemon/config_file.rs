@@ -1,22 +1,23 @@
 //! Configuration files of members and agents: TOML, in which every field is known, with line and column in every error.
 
+mod agent;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
-use tessera_agent::AgentConfig;
-use tessera_agent::worker::UserIds;
-use tessera_api::job_file::units::{Cpus, Memory, Size, Time};
+use tessera_api::job_file::units::{Size, Time};
 use tessera_api::job_file::values::Kind;
 use tessera_controller::backup::BackupPlan;
 use tessera_objects::Location;
 use tessera_server::ServerConfig;
 
-use crate::args::{LogFormat, RunAsWord};
+pub use agent::{AgentFile, CardsWord};
+
+use crate::args::LogFormat;
 use crate::bundle::redact::redact;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -240,135 +241,6 @@ impl ServerFile {
         set(&mut config.limits.log_streams, limits.log_streams);
         set(&mut config.limits.submission_streams, limits.submission_streams);
         set(&mut config.limits.verifications, limits.verifications);
-    }
-}
-
-/// The file of an agent.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AgentFile {
-    pub name: Option<String>,
-    pub data_dir: Option<PathBuf>,
-    #[serde(default)]
-    pub server: Vec<String>,
-    pub listen: Option<SocketAddr>,
-    pub advertise: Option<String>,
-    pub http: Option<SocketAddr>,
-    pub worker_host: Option<String>,
-    pub cards: Option<CardsWord>,
-    pub inventory: Option<PathBuf>,
-    cgroup_root: Option<String>,
-    pub run_as: Option<RunAsWord>,
-    pub user_ids: Option<UserIds>,
-    #[serde(default)]
-    pub worker_groups: Vec<String>,
-    #[serde(default)]
-    data_dirs: Vec<PathBuf>,
-    data_scan: Option<Time>,
-    #[serde(default)]
-    host: HostSection,
-    #[serde(default)]
-    pub labels: BTreeMap<String, String>,
-    #[serde(default)]
-    pub log: LogSection,
-    #[serde(default)]
-    checkpoints: CheckpointSection,
-    #[serde(default)]
-    device: DeviceSection,
-    #[serde(default)]
-    time_slicing: TimeSlicingSection,
-    #[serde(default)]
-    limits: LimitsSection,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TimeSlicingSection {
-    round: Option<Time>,
-    quantum: Option<Time>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CheckpointSection {
-    store: Option<String>,
-    bytes_per_second: Option<Size>,
-    criu: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DeviceSection {
-    python: Option<PathBuf>,
-    build: Option<PathBuf>,
-    #[serde(default)]
-    environment: BTreeMap<String, String>,
-    start_within: Option<Time>,
-    host_lease: Option<Time>,
-}
-
-/// Where cards come from, when they are not declared by an inventory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CardsWord {
-    /// The processors of this host.
-    Local,
-    /// Those, and the accelerators that the Python of `[device]` finds.
-    Accelerators,
-    /// Nowhere.
-    None,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HostSection {
-    cpus: Option<Cpus>,
-    memory: Option<Memory>,
-    reserved_cpus: Option<Cpus>,
-    reserved_memory: Option<Memory>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LimitsSection {
-    output_file: Option<Size>,
-    output_files: Option<u32>,
-    output_retention: Option<Time>,
-    kill_confirmation: Option<Time>,
-    longest_lease: Option<Time>,
-}
-
-impl AgentFile {
-    /// Puts what the file says, beyond what flags can say, into `config`.
-    pub fn apply(&self, config: &mut AgentConfig) {
-        let time = |time: Option<Time>| time.map(|time| time.0);
-        if self.cgroup_root.is_some() {
-            config.cgroup_root.clone_from(&self.cgroup_root);
-        }
-        config.data_dirs.clone_from(&self.data_dirs);
-        set(&mut config.data_scan, time(self.data_scan));
-        // `nodes` is the word for what is so when no store is named.
-        config.checkpoints.store = self.checkpoints.store.clone().filter(|store| store != "nodes");
-        let rate = self.checkpoints.bytes_per_second.and_then(|rate| NonZeroU64::new(rate.0));
-        set(&mut config.checkpoints.bytes_per_second, rate);
-        config.checkpoints.criu.clone_from(&self.checkpoints.criu);
-        set(&mut config.time_slicing.round, time(self.time_slicing.round));
-        set(&mut config.time_slicing.quantum, time(self.time_slicing.quantum));
-        config.device.python.clone_from(&self.device.python);
-        config.device.build.clone_from(&self.device.build);
-        config.device.environment.clone_from(&self.device.environment);
-        set(&mut config.device.start_within, time(self.device.start_within));
-        set(&mut config.device.host_lease, time(self.device.host_lease));
-        let host = &self.host;
-        config.host.cpu = host.cpus.map(|cpus| cpus.0).or(config.host.cpu);
-        config.host.memory = host.memory.map(|memory| memory.0).or(config.host.memory);
-        set(&mut config.host.reserved_cpu, host.reserved_cpus.map(|cpus| cpus.0));
-        set(&mut config.host.reserved_memory, host.reserved_memory.map(|memory| memory.0));
-        set(&mut config.limits.output_file_bytes, self.limits.output_file.map(|size| size.0));
-        set(&mut config.limits.output_files, self.limits.output_files);
-        set(&mut config.limits.output_retention, time(self.limits.output_retention));
-        set(&mut config.limits.kill_confirmation, time(self.limits.kill_confirmation));
-        set(&mut config.limits.longest_lease, time(self.limits.longest_lease));
     }
 }
 

@@ -7,8 +7,9 @@
 //! there, and is missed when it is not. Their place in the host, their driver and whether they still answer are read
 //! from the files of the host; readings there are of NVIDIA's cards, by the library of their driver.
 //!
-//! A slice server holds itself to its part of a card's time and memory. Programs that use such a card by themselves see
-//! no other than theirs, but nobody holds them to a part of it: to the pool the cards are *shared*.
+//! The time of a card is divided by its agent, which lets the workers on it compute in turns, or else by slice servers,
+//! each of which holds itself to its part. Programs that use such a card by themselves see no other than theirs, but
+//! nobody holds them to a part of its memory: to the pool the cards are *shared*.
 
 mod again;
 mod ask;
@@ -23,11 +24,11 @@ use std::time::Duration;
 use tessera_ledger::{CardDescription, CardHealth, Isolation, Link, Mebibytes, MilliTflops, Owner, Precision, Ratings};
 
 use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
-use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
+use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension, TimeSlicing};
 use crate::error::DeviceError;
 use crate::host::HostRoot;
 use crate::node::to_index;
-use crate::slices::{Attach, GrantedSlice, TorchDevice, WorkerSlices};
+use crate::slices::{Attach, GrantedSlice, Share, TorchDevice, WorkerSlices};
 use again::Missing;
 pub use ask::Interpreter;
 use claims::Claims;
@@ -45,6 +46,7 @@ const RESERVE_LEAST: Mebibytes = Mebibytes(2048);
 pub struct AcceleratorBackend {
     host: HostRoot,
     interpreter: Interpreter,
+    slicing: TimeSlicing,
     driver: Driver,
     look_again: Duration,
     cards: Vec<Card>,
@@ -57,10 +59,11 @@ pub struct AcceleratorBackend {
 impl AcceleratorBackend {
     /// Those that an interpreter finds.
     #[must_use]
-    pub fn new(host: HostRoot, interpreter: Interpreter) -> Self {
+    pub fn new(host: HostRoot, interpreter: Interpreter, slicing: TimeSlicing) -> Self {
         Self {
             host,
             interpreter,
+            slicing,
             driver: Driver::default(),
             look_again: again::EVERY,
             cards: Vec::new(),
@@ -117,7 +120,8 @@ impl AcceleratorBackend {
         Ok(TorchDevice {
             name: card.found.device.clone(),
             environment: card.found.environment.clone(),
-            share: slice.share,
+            // A server whose agent gives it turns has all of the card in them.
+            share: if self.slicing == TimeSlicing::Freeze { Share::WHOLE } else { slice.share },
             part: slice.share,
             threads: 0,
             memory: slice.memory,
@@ -154,7 +158,10 @@ impl Backend for AcceleratorBackend {
 
     fn caps(&self, _card: &CardDescription) -> Caps {
         Caps {
-            share: ShareControl::None,
+            share: match self.slicing {
+                TimeSlicing::Freeze => ShareControl::Freeze { lends: false },
+                TimeSlicing::Device => ShareControl::None,
+            },
             memory: MemoryControl::None,
             suspension: vec![Suspension::Freeze, Suspension::Application],
             migration: Migration::Any,

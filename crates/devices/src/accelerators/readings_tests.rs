@@ -41,7 +41,8 @@ impl Case {
     /// With readings by such a driver.
     fn driven(&self, driver: Driver) -> NodeDevices {
         let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        NodeDevices::of(vec![Box::new(AcceleratorBackend { driver, ..self.backend() })]).expect("two cards")
+        NodeDevices::of(vec![Box::new(AcceleratorBackend { driver, ..self.backend(TimeSlicing::Freeze) })])
+            .expect("two cards")
     }
 }
 

@@ -99,15 +99,20 @@ impl Case {
         fs::write(path, text).expect("writable");
     }
 
-    fn backend(&self) -> AcceleratorBackend {
+    fn backend(&self, slicing: TimeSlicing) -> AcceleratorBackend {
         let environment = [("ROOT", self.root.path().display().to_string()), ("PATH", "/usr/bin:/bin".to_owned())];
         let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
-        AcceleratorBackend::new(self.host.clone(), Interpreter { python: self.root.path().join("python"), environment })
+        let interpreter = Interpreter { python: self.root.path().join("python"), environment };
+        AcceleratorBackend::new(self.host.clone(), interpreter, slicing)
     }
 
     fn node(&self) -> Result<NodeDevices, DeviceError> {
+        self.node_with(TimeSlicing::Freeze)
+    }
+
+    fn node_with(&self, slicing: TimeSlicing) -> Result<NodeDevices, DeviceError> {
         let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        NodeDevices::of(vec![Box::new(self.backend())])
+        NodeDevices::of(vec![Box::new(self.backend(slicing))])
     }
 
     fn refused(&self) -> String {
@@ -208,7 +213,7 @@ fn a_card_that_comes_back_is_found_without_the_agent_s_restart() {
     case.starts();
     case.write("plain", "the driver is not loaded yet");
     let look_again = Duration::from_millis(5);
-    let backend = AcceleratorBackend { look_again, ..case.backend() };
+    let backend = AcceleratorBackend { look_again, ..case.backend(TimeSlicing::Freeze) };
     let mut node = NodeDevices::of(vec![Box::new(backend)]).expect("what it had is known");
     assert_eq!(node.cards().iter().map(|card| &*card.uuid).collect::<Vec<_>>(), UUIDS);
     assert_eq!(node.changed_health().len(), 2, "nothing is offered of what is not there");
@@ -265,13 +270,25 @@ fn some_memory_is_left_for_servers_and_there_are_no_more_of_them_than_that() {
 }
 
 #[test]
+fn a_card_is_divided_by_its_agent_or_by_the_servers_of_its_slices() {
+    let divided = |slicing| {
+        let mut node = Case::two().node_with(slicing).expect("two cards");
+        let attach = node.prepare(&held(&[0])).expect("it is there");
+        (node.caps(0).expect("a card").share, attach.torch[0].share)
+    };
+    // A program may wait for such a card without using a processor: nobody's turn is taken for one that is not used.
+    assert_eq!(divided(TimeSlicing::Freeze), (ShareControl::Freeze { lends: false }, Share::WHOLE));
+    assert_eq!(divided(TimeSlicing::Device), (ShareControl::None, Share(250)));
+}
+
+#[test]
 fn a_server_has_its_card_and_a_program_sees_those_of_its_worker() {
     let mut node = Case::two().node().expect("two cards");
     let attach = node.prepare(&held(&[1, 0, 1])).expect("they are there");
     let seen = |device: &TorchDevice| device.environment["CUDA_VISIBLE_DEVICES"].clone();
     assert_eq!(attach.torch.iter().map(seen).collect::<Vec<_>>(), [UUIDS[1], UUIDS[0], UUIDS[1]]);
     let TorchDevice { name, share, part, threads, memory, .. } = &attach.torch[0];
-    assert_eq!((&**name, *share, *part, *threads), ("cuda:0", Share(250), Share(250), 0));
+    assert_eq!((&**name, *share, *part, *threads), ("cuda:0", Share::WHOLE, Share(250), 0), "it has turns");
     assert_eq!(*memory, Mebibytes(4096));
     assert_eq!(attach.environment["CUDA_VISIBLE_DEVICES"], format!("{},{}", UUIDS[1], UUIDS[0]));
     let without = node.prepare(&held(&[])).expect("nothing is needed for nothing");

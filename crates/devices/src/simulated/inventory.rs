@@ -27,6 +27,8 @@ use serde::Deserialize;
 use tessera_ledger::{CardKind, Isolation, Link, LinkKind, Mebibytes, MilliTflops, Precision, Ratings};
 use toml::Spanned;
 
+use crate::caps::TimeSlicing;
+
 /// Most nodes in one file, most cards on one node, highest rate and memory of one card: beyond these a file is
 /// a mistake.
 const MAX_NODES: usize = 100_000;
@@ -73,17 +75,6 @@ pub struct DeclaredCard {
     pub max_slices: u32,
     /// How they are linked among themselves.
     pub link: Option<DeclaredLink>,
-}
-
-/// Who divides the time of a card among the workers on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TimeSlicing {
-    /// The card, or whoever drives it.
-    #[default]
-    Device,
-    /// The agent, which lets all workers but one stand still, in rounds.
-    Freeze,
 }
 
 /// A link between cards of one entry.

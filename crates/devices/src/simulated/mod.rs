@@ -15,12 +15,12 @@ use serde::Deserialize;
 use tessera_ledger::{CardDescription, CardHealth, Isolation, Mebibytes, MilliTflops, Owner, Precision, Ratings};
 
 use crate::backend::{Backend, Hardware, HealthReport, HostUse, Probe, Sample, SliceSample};
-use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension};
+use crate::caps::{Caps, MemoryControl, Migration, ShareControl, Suspension, TimeSlicing};
 use crate::error::DeviceError;
 use crate::host::HostRoot;
 use crate::reading::ErrorKind;
 use crate::slices::{Attach, GrantedSlice, Share, TorchDevice, WorkerSlices};
-use inventory::{DeclaredNode, TimeSlicing};
+use inventory::DeclaredNode;
 
 /// Name of the faults file in the node's data folder.
 pub const FAULTS_FILE: &str = "faults.toml";
@@ -138,7 +138,7 @@ impl Backend for SimulatedBackend {
 
     fn caps(&self, card: &CardDescription) -> Caps {
         let share = match card.isolation {
-            _ if self.is_sliced(card.index) => ShareControl::Freeze,
+            _ if self.is_sliced(card.index) => ShareControl::Freeze { lends: true },
             Isolation::Shared => ShareControl::None,
             Isolation::Soft => ShareControl::TimeGate { step_thousandths: 10 },
             Isolation::Hard => ShareControl::Spatial { step_thousandths: 125 },
