@@ -28,6 +28,9 @@ lint:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	buf lint proto
 	buf breaking proto --against proto/released.binpb
+	# Each crate and module opens with the paragraph that a newcomer needs; files of unit tests need none.
+	git ls-files 'crates/*/src/*.rs' 'crates/*/build.rs' 'chaos/*.rs' ':!*tests.rs' |
+		xargs awk 'FNR == 1 && !/^\/\/! / { print FILENAME ": opens without a //! paragraph"; bad = 1 } END { exit bad }'
 	python3 deploy/reasons.py --check
 	python3 docs/benchmarks/tables.py --check
 

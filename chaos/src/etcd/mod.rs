@@ -7,7 +7,7 @@ pub use client::{Put, PutAck, Putter, size_of_value};
 pub use members::{Etcd, Times};
 
 /// Generated from `proto/etcd.proto`.
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 pub mod wire {
     tonic::include_proto!("etcdserverpb");
 }

@@ -36,7 +36,7 @@ pub use error::Refusal;
 ///
 /// What the ledger shares with the API (`types.proto` and `states.proto`) is made in the ledger's crate and named
 /// here too.
-#[allow(missing_docs, clippy::all, clippy::pedantic)]
+#[allow(clippy::all, clippy::pedantic)]
 pub mod v1 {
     pub use tessera_ledger::wire::v1::*;
 

@@ -57,7 +57,7 @@ mod transport;
 mod types;
 
 /// The generated messages of `tessera.raft.v1`.
-#[allow(missing_docs, clippy::all, clippy::pedantic)]
+#[allow(clippy::all, clippy::pedantic)]
 pub(crate) mod pb {
     tonic::include_proto!("tessera.raft.v1");
 }

@@ -42,7 +42,7 @@ pub use snapshot::{SnapshotChunks, encode_snapshot};
 pub use spec::{host_from_wire, host_to_wire, spec_from_wire, spec_to_wire};
 
 /// Code made from `proto/`, in the shape of its packages.
-#[allow(missing_docs, clippy::all, clippy::pedantic)]
+#[allow(clippy::all, clippy::pedantic)]
 mod generated {
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/tessera.v1.rs"));

@@ -158,7 +158,6 @@ pub struct PlanArgs {
 
 /// State of a job, for filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "the states are described where they are defined, in states.proto")]
 pub enum StateChoice {
     Pending,
     Starting,

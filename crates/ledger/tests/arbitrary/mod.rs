@@ -1,5 +1,5 @@
 //! Arbitrary commands, valid as messages and mostly nonsense as commands.
-#![allow(dead_code, missing_docs)] // each test file uses its part
+#![allow(dead_code)] // each test file uses its part
 
 mod jobs;
 mod nodes;

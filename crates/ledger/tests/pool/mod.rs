@@ -1,5 +1,5 @@
 //! A pool for tests: commands in, state out, with every law checked after each entry.
-#![allow(dead_code, missing_docs)] // each test file uses its part
+#![allow(dead_code)] // each test file uses its part
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! One command of each kind with every field set to something that is not its default, for golden files.
-#![allow(dead_code, missing_docs)] // each test file uses its part
+#![allow(dead_code)] // each test file uses its part
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
