@@ -18,9 +18,7 @@ pub enum Packing {
 /// A node label that is better to have than not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PreferredLabel {
-    /// Its key.
     pub key: String,
-    /// Its value.
     pub value: String,
     /// How much it counts beside the others, 1 to 100.
     pub weight: u32,
@@ -43,7 +41,6 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// Whether nothing is wished.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { preferred, together, spread, avoid, data } = self;

@@ -10,15 +10,10 @@ use crate::units::{BlockCount, BlockIndex, Epoch, LogTime, Mebibytes};
 /// What an allocation holds on one card: an extent, memory and an isolation class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
-    /// The card.
     pub card: CardId,
-    /// First block.
     pub start: BlockIndex,
-    /// Number of blocks.
     pub length: BlockCount,
-    /// Memory on that card.
     pub memory: Mebibytes,
-    /// Isolation granted.
     pub isolation: Isolation,
 }
 
@@ -28,13 +23,11 @@ pub struct Slice {
 pub struct PlannedWorker {
     /// Which virtual card of the gang it backs, from 0.
     pub virtual_card: u32,
-    /// Where it runs.
     pub node: NodeId,
     /// Its slices, all on that node; none: it runs the program of its virtual card, and nothing else.
     pub slices: Vec<Slice>,
 }
 
-/// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkerState {
     /// Granted; not confirmed to run.
@@ -56,9 +49,7 @@ pub enum StopCause {
     Exited,
     /// It could not be started, for a reason that lies in the job.
     StartFailed,
-    /// It was told to.
     Ordered,
-    /// Its lease ended.
     LeaseExpired,
     /// It ran longer than its time limit.
     TimeLimit,
@@ -76,10 +67,8 @@ pub enum StopCause {
     NotRestored,
 }
 
-/// How a worker ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerExit {
-    /// Why.
     pub cause: StopCause,
     /// Exit code, when it exited.
     pub code: Option<i32>,
@@ -121,11 +110,9 @@ pub struct Worker {
     pub rank: Rank,
     /// Which virtual card of the gang it backs.
     pub virtual_card: u32,
-    /// Where it runs.
     pub node: NodeId,
     /// Its slices, all on that node; none: it runs the program of its virtual card, and nothing else.
     pub slices: Vec<Slice>,
-    /// Where it stands.
     pub state: WorkerState,
     /// How it ended, once it did.
     pub exit: Option<WorkerExit>,
@@ -153,21 +140,16 @@ pub enum AllocationPhase {
 /// Virtual cards granted to an attempt, with the epoch that fences older allocations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocation {
-    /// Its number.
     pub id: AllocationId,
     /// Index of the log entry that made it.
     pub epoch: Epoch,
-    /// The job.
     pub job: JobId,
-    /// Which try.
     pub attempt: u32,
-    /// Whether it is in force.
     pub phase: AllocationPhase,
     /// Its workers, by rank.
     pub workers: Arc<Vec<Worker>>,
     /// Port on the node of rank 0 where the programs meet (MASTER_PORT); unique among all that meet there.
     pub master_port: u16,
-    /// When it was granted.
     pub granted_at: LogTime,
     /// When all its workers ran.
     pub started_at: Option<LogTime>,
@@ -176,7 +158,6 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// The number of its virtual cards.
     #[must_use]
     pub fn virtual_cards(&self) -> u32 {
         self.workers.last().map_or(0, |worker| worker.virtual_card.saturating_add(1))
@@ -188,7 +169,6 @@ impl Allocation {
         Owner { allocation: self.id, epoch: self.epoch, rank }
     }
 
-    /// A worker by rank.
     #[must_use]
     pub fn worker(&self, rank: Rank) -> Option<&Worker> {
         self.workers.get(usize::try_from(rank.0).ok()?)
@@ -226,16 +206,10 @@ pub enum MovePhase {
 /// A move of a job to other cards.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
-    /// Its number.
     pub id: MoveId,
-    /// The job.
     pub job: JobId,
-    /// Where it comes from.
     pub source: AllocationId,
-    /// Where it goes.
     pub target: AllocationId,
-    /// How far it is.
     pub phase: MovePhase,
-    /// When it began.
     pub started_at: LogTime,
 }

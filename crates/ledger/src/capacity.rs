@@ -16,11 +16,8 @@ use crate::virtual_card::{DEVICE_LABEL, Span, VirtualCardRequest};
 /// Cards that a request cannot tell apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CardClass {
-    /// Kind.
     pub kind: CardKind,
-    /// Maker.
     pub vendor: String,
-    /// Model.
     pub model: String,
     /// Strongest isolation that it can promise.
     pub isolation: Isolation,

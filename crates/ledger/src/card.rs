@@ -37,22 +37,17 @@ impl CardKind {
 /// A number format; rates are dense, without sparsity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Precision {
-    /// 32-bit floating point.
     Fp32,
     /// TF32 tensor operations.
     Tf32,
-    /// 16-bit floating point.
     Fp16,
-    /// bfloat16.
     Bf16,
-    /// 8-bit floating point.
     Fp8,
     /// 8-bit integers (TOPS).
     Int8,
 }
 
 impl Precision {
-    /// Every precision.
     pub const ALL: [Self; 6] = [Self::Fp32, Self::Tf32, Self::Fp16, Self::Bf16, Self::Fp8, Self::Int8];
 
     /// The word used in files, labels and tables.
@@ -84,7 +79,6 @@ pub enum Isolation {
 /// Health of a card as its agent sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CardHealth {
-    /// Usable.
     #[default]
     Healthy,
     /// Not usable: blocks that nobody holds are offline.
@@ -107,15 +101,12 @@ pub enum LinkKind {
 /// A link to another card of the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
-    /// Index of the other card.
     pub peer_index: u32,
-    /// Closeness.
     pub kind: LinkKind,
-    /// Bandwidth in megabytes per second; 0 when unknown.
+    /// 0 when unknown.
     pub megabytes_per_second: u64,
 }
 
-/// Computing rates by precision.
 pub type Ratings = BTreeMap<Precision, MilliTflops>;
 
 /// A card as its agent declares it (P3).
@@ -123,15 +114,11 @@ pub type Ratings = BTreeMap<Precision, MilliTflops>;
 pub struct CardDescription {
     /// Position on the node.
     pub index: u32,
-    /// The kind.
     pub kind: CardKind,
-    /// The maker.
     pub vendor: String,
     /// The model as its maker names it.
     pub model: String,
-    /// Identity of this very card.
     pub uuid: String,
-    /// Memory.
     pub memory: Mebibytes,
     /// What the maker or the inventory file says that it computes.
     pub rated: Ratings,
@@ -141,13 +128,11 @@ pub struct CardDescription {
     pub links: Vec<Link>,
     /// The strongest isolation that can be enforced between tenants.
     pub isolation: Isolation,
-    /// Whether the hardware is simulated.
     pub simulated: bool,
-    /// PCI address; empty when there is none.
+    /// Empty when there is none.
     pub pci_address: String,
     /// Most slices at once; 0 when only the blocks limit it.
     pub max_slices: u32,
-    /// Health.
     pub health: CardHealth,
 }
 
@@ -183,7 +168,6 @@ impl CardDescription {
     }
 }
 
-/// A card in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Card {
     /// What the agent declared last.
@@ -244,7 +228,6 @@ impl Card {
         Some(BlockCount(u32::try_from(blocks).unwrap_or(u32::MAX)))
     }
 
-    /// What `blocks` of this card compute at `precision`.
     #[must_use]
     pub fn rate_of(&self, blocks: BlockCount, precision: Precision) -> MilliTflops {
         let rate = self.rate(precision).unwrap_or_default();

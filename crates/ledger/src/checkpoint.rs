@@ -53,9 +53,7 @@ impl fmt::Display for CheckpointKey {
 /// Names a part among those of all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartKey {
-    /// The job.
     pub job: JobId,
-    /// The checkpoint.
     pub checkpoint: CheckpointKey,
     /// The epoch of the allocation under which it was saved.
     pub epoch: Epoch,
@@ -78,7 +76,6 @@ pub struct SavedPart {
     pub ticket: u128,
     /// Whether it lies in a store that all nodes share; otherwise it lies on the node that saved it.
     pub shared: bool,
-    /// How it was saved.
     pub mode: CheckpointMode,
 }
 
@@ -87,16 +84,13 @@ pub struct SavedPart {
 pub struct CheckpointPart {
     /// The program, by its rank; where each worker has one, the worker.
     pub rank: Rank,
-    /// What its agent told.
     pub saved: SavedPart,
     /// The nodes that keep it; empty where it is shared.
     pub nodes: BTreeSet<NodeId>,
 }
 
-/// A checkpoint of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
-    /// Its name.
     pub key: CheckpointKey,
     /// The epoch of the allocation under which it was saved.
     pub epoch: Epoch,
@@ -163,13 +157,11 @@ impl Checkpoint {
         self.parts.first().map_or(0, |part| part.saved.progress)
     }
 
-    /// The part of a worker.
     #[must_use]
     pub fn part(&self, rank: Rank) -> Option<&CheckpointPart> {
         self.parts.iter().find(|part| part.rank == rank)
     }
 
-    /// The name of one of its parts.
     #[must_use]
     pub const fn part_key(&self, job: JobId, rank: Rank) -> PartKey {
         PartKey { job, checkpoint: self.key, epoch: self.epoch, rank }
@@ -197,13 +189,11 @@ impl Checkpoints {
         self.0.iter()
     }
 
-    /// Bytes of all of them.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.iter().fold(0, |sum, checkpoint| sum.saturating_add(checkpoint.bytes()))
     }
 
-    /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -219,7 +209,6 @@ impl Checkpoints {
         self.0.last().filter(|newest| !newest.counts())
     }
 
-    /// One of them.
     #[must_use]
     pub fn get(&self, key: CheckpointKey) -> Option<&Arc<Checkpoint>> {
         self.0.iter().find(|checkpoint| checkpoint.key == key)

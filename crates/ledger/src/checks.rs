@@ -13,7 +13,6 @@ use crate::units::{MilliCpus, MilliTflops, Percent};
 
 /// Most virtual cards in a gang.
 pub const GANG_LIMIT: u32 = 4096;
-/// Highest priority.
 pub const PRIORITY_LIMIT: u32 = 100;
 /// Longest name in bytes.
 pub const NAME_LIMIT: usize = 253;

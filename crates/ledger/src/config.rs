@@ -8,7 +8,6 @@ use crate::card::{CardKind, Precision};
 use crate::lease::LeaseTimings;
 use crate::units::{MilliTflops, Percent};
 
-/// The pool's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolConfig {
     /// Precision in which blocks are counted.
@@ -59,7 +58,6 @@ pub struct PoolLimits {
     /// Most bytes of all jobs, ended ones included, as [`JobSpec::bytes`](crate::JobSpec::bytes) counts them. The
     /// oldest ended jobs go before a submission is refused.
     pub spec_bytes: u64,
-    /// Most queues.
     pub queues: u64,
     /// Most nodes, forgotten ones included: their numbers are never used again.
     pub nodes: u64,
@@ -88,7 +86,6 @@ pub struct CompactionPolicy {
     pub automatic: bool,
     /// Share of the free blocks that is in pieces above which they are.
     pub threshold: Percent,
-    /// Most moves within an hour.
     pub moves_per_hour: u32,
 }
 

@@ -58,7 +58,6 @@ impl State {
         xxh3_128(&bytes)
     }
 
-    /// The same, computed from scratch.
     pub(crate) fn digest_from_scratch(&self) -> u128 {
         let mut copy = self.clone();
         copy.watch_records();

@@ -7,7 +7,6 @@ use crate::units::{BlockCount, BlockIndex};
 /// The state of a block (law L1). Every state but `Free` and `Offline` names exactly one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockState {
-    /// Nobody holds it.
     Free,
     /// Unhealthy, drained or shrunk away; nobody holds it.
     Offline,
@@ -62,11 +61,9 @@ impl BlockState {
 /// A run of neighbouring blocks in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// First block.
     pub start: BlockIndex,
     /// Number of blocks; never zero.
     pub length: BlockCount,
-    /// Their state.
     pub state: BlockState,
 }
 
@@ -81,22 +78,15 @@ impl Extent {
 /// Counts of blocks by state; they sum to the card's capacity (law L1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BlockCounts {
-    /// Free blocks.
     pub free: u64,
-    /// Held blocks.
     pub held: u64,
-    /// Running blocks.
     pub running: u64,
-    /// Draining blocks.
     pub draining: u64,
-    /// Lost blocks.
     pub lost: u64,
-    /// Offline blocks.
     pub offline: u64,
 }
 
 impl BlockCounts {
-    /// All blocks.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.free + self.held + self.running + self.draining + self.lost + self.offline
@@ -116,7 +106,6 @@ impl BlockCounts {
         *slot = if remove { *slot - length } else { *slot + length };
     }
 
-    /// The sum of two counts.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -150,7 +139,6 @@ pub struct ExtentMap {
 }
 
 impl ExtentMap {
-    /// `length` blocks in one state.
     #[must_use]
     pub fn new(length: BlockCount, state: BlockState) -> Self {
         let mut map = Self::default();
@@ -178,13 +166,11 @@ impl ExtentMap {
         &self.extents
     }
 
-    /// Number of blocks covered.
     #[must_use]
     pub fn length(&self) -> BlockCount {
         BlockCount(self.extents.last().map_or(0, Extent::end))
     }
 
-    /// Blocks by state.
     #[must_use]
     pub fn counts(&self) -> BlockCounts {
         let mut counts = BlockCounts::default();

@@ -5,23 +5,18 @@ use crate::units::{Mebibytes, MilliCpus};
 /// What one worker with a program needs of its host, or what several need together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostRequest {
-    /// Processor time.
     pub cpu: MilliCpus,
-    /// Host memory.
     pub memory: Mebibytes,
 }
 
 impl HostRequest {
-    /// Nothing.
     pub const ZERO: Self = Self { cpu: MilliCpus::ZERO, memory: Mebibytes::ZERO };
 
-    /// Whether nothing is asked for.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
     }
 
-    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { cpu: self.cpu.saturating_add(other.cpu), memory: self.memory.saturating_add(other.memory) }
@@ -49,14 +44,11 @@ impl HostRequest {
 /// What a host offers to workers beside its cards: what it has less what its agent keeps back for the host itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostCapacity {
-    /// Processor time.
     pub cpu: MilliCpus,
-    /// Memory.
     pub memory: Mebibytes,
 }
 
 impl HostCapacity {
-    /// All of it, as a request.
     #[must_use]
     pub const fn whole(self) -> HostRequest {
         HostRequest { cpu: self.cpu, memory: self.memory }
@@ -75,13 +67,11 @@ pub struct HostUse {
 }
 
 impl HostUse {
-    /// What is left of a host.
     #[must_use]
     pub fn left_of(self, capacity: HostCapacity) -> HostRequest {
         capacity.whole().minus(self.used.plus(self.promised))
     }
 
-    /// Whether nothing is held or promised.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.used.is_zero() && self.promised.is_zero()

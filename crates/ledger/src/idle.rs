@@ -35,7 +35,6 @@ pub const MOST_IDLE: Percent = Percent(50);
 pub enum IdleStep {
     /// It is said that it is idle.
     Noticed,
-    /// It counts as preemptible.
     Preemptible,
     /// It is suspended until somebody resumes it.
     Suspended,
@@ -68,7 +67,6 @@ impl IdleStep {
         }
     }
 
-    /// The reason of a job that has come to it.
     #[must_use]
     pub const fn reason(self) -> Reason {
         match self {
@@ -85,11 +83,8 @@ impl IdleStep {
 pub struct IdlePolicy {
     /// A job is idle that computes less than this share of what it was granted.
     pub below: Percent,
-    /// It is said.
     pub notify_after: Option<Duration>,
-    /// It counts as preemptible.
     pub preemptible_after: Option<Duration>,
-    /// It is suspended.
     pub suspend_after: Option<Duration>,
     /// It is ended; counted from when it became idle, as the others are.
     pub release_after: Option<Duration>,

@@ -43,7 +43,6 @@ id!(
 /// A card: the node and the position on it. (card, index) is the identity of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CardId {
-    /// The node that owns the card.
     pub node: NodeId,
     /// Position on the node, from 0, in the order gpu, npu, fpga, cpu.
     pub index: u32,
@@ -58,11 +57,9 @@ impl fmt::Display for CardId {
 /// Who holds blocks: one worker of one allocation. The epoch fences older allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// The allocation.
     pub allocation: AllocationId,
     /// The log index that made it.
     pub epoch: crate::units::Epoch,
-    /// The worker.
     pub rank: Rank,
 }
 

@@ -35,14 +35,12 @@ pub enum JobState {
     Completed,
     /// Ended badly, no retry left.
     Failed,
-    /// Cancelled by somebody.
     Cancelled,
     /// Ran longer than its time limit.
     Timeout,
 }
 
 impl JobState {
-    /// Every state.
     pub const ALL: [Self; 11] = [
         Self::Pending,
         Self::Starting,
@@ -111,13 +109,9 @@ impl JobState {
 /// How an attempt that is being wound up will end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// The job completes.
     Completed,
-    /// The job fails.
     Failed,
-    /// The job was cancelled.
     Cancelled,
-    /// The job ran out of time.
     Timeout,
     /// A further attempt follows after the backoff; counted against the retries.
     Retry,
@@ -178,14 +172,12 @@ impl Job {
 pub struct Attempt {
     /// Which try, from 1.
     pub number: u32,
-    /// Its allocation.
     pub allocation: AllocationId,
     /// The allocation's epoch: with it and a rank, the output of a worker is found on its node long after the
     /// allocation is gone.
     pub epoch: Epoch,
     /// The node of each worker, by rank.
     pub nodes: Arc<[NodeId]>,
-    /// When it was granted.
     pub granted_at: LogTime,
     /// When all its workers ran.
     pub started_at: Option<LogTime>,
@@ -245,40 +237,29 @@ impl Attempt {
     }
 }
 
-/// A job in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
-    /// Its number.
     pub id: JobId,
-    /// What was submitted.
     pub spec: Arc<JobSpec>,
-    /// Who submitted it.
     pub submitter: String,
-    /// The request that submitted it.
     pub request: Option<RequestId>,
     /// W3C trace context of the submission; empty when there was none.
     pub traceparent: String,
     /// What slice servers of its cards on several nodes know one another by is derived from this; no answer has it.
     pub secret: Option<u128>,
-    /// Where it stands.
     pub state: JobState,
-    /// Why it stands there.
     pub reason: Reason,
     /// Held by a person: never considered until released.
     pub held: bool,
     /// Suspended by a person: never resumed until a person says so.
     pub parked: bool,
-    /// When it was submitted.
     pub submitted_at: LogTime,
-    /// When its state changed last.
     pub changed_at: LogTime,
     /// Revision of its last change.
     pub revision: Revision,
     /// Not granted before this time (backoff after a failure).
     pub not_before: LogTime,
-    /// The present allocation.
     pub allocation: Option<AllocationId>,
-    /// A move in progress.
     pub moving: Option<MoveId>,
     /// How the attempt that is completing will end.
     pub ending: Option<Ending>,

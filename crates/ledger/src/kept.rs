@@ -13,7 +13,6 @@ pub(crate) trait Recorded<K> {
     fn hash_of_records(&self, key: &K) -> u128;
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept<K: Ord + Clone, V: Clone> {
     map: PersistentMap<K, V>,

@@ -20,7 +20,6 @@ pub enum NodeState {
 /// Whether new work may go to the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Eligibility {
-    /// Yes.
     #[default]
     Eligible,
     /// No new allocations; what runs goes on.
@@ -61,7 +60,6 @@ pub struct NodeDescription {
     pub uid: String,
     /// Raised at every start of the agent.
     pub incarnation: u64,
-    /// Release of the agent.
     pub agent_version: String,
     /// Where members read logs, as `host:port`.
     pub address: String,
@@ -73,7 +71,6 @@ pub struct NodeDescription {
     pub host: Option<HostCapacity>,
     /// Names of the data on its disks: data sets, model weights, images.
     pub cached: BTreeSet<String>,
-    /// Which start of the agent speaks.
     pub start: AgentStart,
     /// What ends by itself with a supervisor.
     pub containment: Containment,
@@ -90,14 +87,11 @@ impl NodeDescription {
 /// The label key that every node has without carrying it: its value is the node's name.
 pub const NODE_KEY: &str = "node";
 
-/// A node in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Its number.
     pub id: NodeId,
     /// What the agent said last.
     pub description: NodeDescription,
-    /// Whether it is heard from.
     pub state: NodeState,
     /// Whether new work may go to it.
     pub eligibility: Eligibility,
@@ -107,7 +101,6 @@ pub struct Node {
     pub drain_by: Option<LogTime>,
     /// Number of its first block (P2): handed out in registration order.
     pub base: BlockNumber,
-    /// Number of cards.
     pub cards: u32,
     /// Index of the entry of the last registration, loss or return: fences reports of older sessions.
     pub epoch: Epoch,

@@ -32,7 +32,6 @@ impl MeetingPorts {
         self.0.insert_cow((node, start), last);
     }
 
-    /// Gives a port back.
     pub fn give_back(&mut self, node: NodeId, port: u16) {
         let Some((start, last)) = self.run_at(node, port) else { return };
         self.0.remove_cow(&(node, start));
@@ -44,7 +43,6 @@ impl MeetingPorts {
         }
     }
 
-    /// The run that a port is in.
     fn run_at(&self, node: NodeId, port: u16) -> Option<(u16, u16)> {
         let ((_, start), last) = self.0.range((node, 0)..=(node, port)).next_back()?;
         (port <= *last).then_some((*start, *last))

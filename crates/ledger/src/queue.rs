@@ -14,7 +14,6 @@ use crate::units::{LogTime, Mebibytes, MilliTflops};
 pub struct QueueAmount {
     /// Compute at the pool's reference precision.
     pub compute: MilliTflops,
-    /// Memory.
     pub memory: Mebibytes,
 }
 
@@ -32,7 +31,6 @@ impl QueueAmount {
             || self.memory > limit.memory && part.memory > Mebibytes::ZERO
     }
 
-    /// The sum of both resources.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { compute: self.compute.saturating_add(other.compute), memory: self.memory.saturating_add(other.memory) }
@@ -56,7 +54,6 @@ impl QueueAmount {
     }
 }
 
-/// The settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueueSettings {
     /// Unique name; path-like names are only names.
@@ -99,10 +96,8 @@ impl QueueSettings {
     }
 }
 
-/// A queue in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue {
-    /// Its settings.
     pub settings: QueueSettings,
     /// What the allocations of its jobs, and of the queues below it, hold now.
     pub used: QueueAmount,
@@ -112,7 +107,6 @@ pub struct Queue {
     pub firm: QueueAmount,
     /// Jobs that are not over, of this queue alone.
     pub jobs: u64,
-    /// What was held before.
     pub past: PastUse,
     /// Nothing is granted to its jobs before this time ([`window`](crate::window)).
     pub closed_until: LogTime,

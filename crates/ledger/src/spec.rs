@@ -35,7 +35,6 @@ const ENTRY_BYTES: u64 = 48;
 pub struct JobSpec {
     /// A name for people.
     pub name: String,
-    /// Name of the queue.
     pub queue: String,
     /// Program and arguments.
     pub command: Vec<String>,
@@ -51,7 +50,6 @@ pub struct JobSpec {
     pub virtual_card: VirtualCardRequest,
     /// 0 to 100; a higher one goes first.
     pub priority: u32,
-    /// Whether it may be preempted.
     pub preemptible: bool,
     /// How it is suspended.
     pub checkpoint: CheckpointPolicy,
@@ -59,7 +57,6 @@ pub struct JobSpec {
     pub on_disconnect: OnDisconnect,
     /// Longest run of one attempt.
     pub time_limit: Option<Duration>,
-    /// What happens after a failure.
     pub retry: RetryPolicy,
     /// Labels for people and queries.
     pub labels: BTreeMap<String, String>,

@@ -39,7 +39,6 @@ pub struct Held {
     pub all: QueueAmount,
     /// Of that, by those that are not preemptible.
     pub firm: QueueAmount,
-    /// What is guaranteed.
     pub guaranteed: QueueAmount,
 }
 

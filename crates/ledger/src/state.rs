@@ -38,12 +38,10 @@ pub struct WaitingKey {
     pub place: u64,
     /// 100 minus the priority, so that a higher priority sorts first.
     pub inverse_priority: u32,
-    /// The job.
     pub job: JobId,
 }
 
 impl WaitingKey {
-    /// The key of a job.
     #[must_use]
     pub fn of(job: &Job) -> Self {
         let began = LogTime(job.waiting_since().0.saturating_sub(millis(job.waited)));
@@ -73,14 +71,11 @@ const fn behind(inverse_priority: u32) -> u64 {
     HEAD_START.as_millis() as u64 * inverse_priority as u64
 }
 
-/// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AnsweredRequest {
     /// Hash of its content.
     pub fingerprint: u64,
-    /// When it was answered.
     pub at: LogTime,
-    /// Revision of the answer.
     pub revision: Revision,
     /// The job that it made, if any; every other answer was "done".
     pub job: Option<JobId>,

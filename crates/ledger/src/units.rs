@@ -10,7 +10,6 @@ macro_rules! quantity {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// Nothing of it.
             pub const ZERO: Self = Self(0);
 
             /// The sum, or the largest value when it would not fit.
@@ -90,7 +89,6 @@ quantity!(
 pub struct Percent(pub u32);
 
 impl Percent {
-    /// The whole.
     pub const WHOLE: Self = Self(100);
 
     /// This share of an amount, rounded down; the largest value when it would not fit.
@@ -111,10 +109,8 @@ impl fmt::Display for Percent {
 pub struct MilliTflops(pub u64);
 
 impl MilliTflops {
-    /// No computing at all.
     pub const ZERO: Self = Self(0);
 
-    /// A whole number of TFLOPS.
     #[must_use]
     pub const fn from_tflops(tflops: u64) -> Self {
         Self(tflops.saturating_mul(1000))
@@ -164,7 +160,6 @@ impl fmt::Display for BlockNumber {
 pub struct LogTime(pub u64);
 
 impl LogTime {
-    /// The time `duration` later.
     #[must_use]
     pub fn after(self, duration: std::time::Duration) -> Self {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

@@ -53,7 +53,6 @@ pub const DEVICE_KINDS: [CardKind; 3] = [CardKind::Gpu, CardKind::Npu, CardKind:
 pub struct VirtualCardRequest {
     /// Compute at `precision`.
     pub compute: MilliTflops,
-    /// Memory.
     pub memory: Mebibytes,
     /// Precision of `compute`; `None`: the pool's reference.
     pub precision: Option<Precision>,
@@ -74,7 +73,6 @@ pub struct VirtualCardRequest {
     /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over
     /// more cards.
     pub slice_memory: Mebibytes,
-    /// How the program uses it.
     pub access: Access,
     /// Whether it takes time of its cards that nobody else uses; else it gets its share and no more. The ledger only
     /// keeps it: who computes when is up to agents.

@@ -20,7 +20,6 @@ use crate::queue::Queue;
 use crate::state::State;
 use crate::units::LogTime;
 
-/// Whose windows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowOf {
     /// A queue's; they count for the queues below it too.
@@ -46,7 +45,6 @@ impl Job {
 }
 
 impl State {
-    /// The queues that have windows.
     pub fn windowed_queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.queues().filter(|queue| !queue.settings.windows.is_empty())
     }

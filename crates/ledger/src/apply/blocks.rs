@@ -25,7 +25,6 @@ impl State {
         Some(result)
     }
 
-    /// Changes an allocation.
     pub(super) fn with_allocation<R>(
         &mut self,
         id: AllocationId,
@@ -48,7 +47,6 @@ impl State {
         self.with_worker(allocation.id, rank, |worker| worker.state = state);
     }
 
-    /// Changes a worker of an allocation.
     pub(super) fn with_worker(&mut self, id: AllocationId, rank: Rank, change: impl FnOnce(&mut Worker)) {
         self.with_allocation(id, |allocation| {
             let workers = Arc::make_mut(&mut allocation.workers);
@@ -266,7 +264,6 @@ impl State {
         self.jobs.get(&job).is_some_and(|job| job.spec.virtual_card.whole_cards)
     }
 
-    /// The node's cards.
     pub(super) fn card_ids(&self, node: NodeId) -> Vec<CardId> {
         self.cards_of(node).map(|(id, _)| id).collect()
     }

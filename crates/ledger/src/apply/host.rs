@@ -11,7 +11,6 @@ use crate::rejection::Rejection;
 use crate::state::{PersistentMap, State};
 
 impl State {
-    /// What a worker of an allocation asks of its host.
     pub(super) fn asked_of_host(&self, allocation: &Allocation, rank: Rank) -> HostRequest {
         let Some(job) = self.jobs.get(&allocation.job) else { return HostRequest::ZERO };
         let mut asked = allocation.asked_of_hosts(&job.spec);
@@ -108,7 +107,6 @@ impl State {
         Ok(())
     }
 
-    /// What some allocations hold of a host.
     fn held_of_host(&self, node: NodeId, allocations: &BTreeSet<AllocationId>) -> HostRequest {
         let allocations = allocations.iter().filter_map(|id| self.allocations.get(id));
         let held = allocations.flat_map(|allocation| self.held_of_hosts(allocation));

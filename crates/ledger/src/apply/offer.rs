@@ -31,7 +31,6 @@ impl State {
         })
     }
 
-    /// Blocks that a card of that description offers at so many percent.
     pub(super) fn offered_blocks(&self, description: &CardDescription, percent: Percent) -> BlockCount {
         let rated = description.block_count(self.config.reference_precision, self.config.block_size);
         BlockCount(u32::try_from(percent.of(u64::from(rated.0))).unwrap_or(u32::MAX))

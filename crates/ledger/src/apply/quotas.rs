@@ -18,7 +18,6 @@ const MEBIBYTE: u64 = 1 << 20;
 /// Bytes of the checkpoints of a queue's jobs, and of those of the queues below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckpointBytes {
-    /// All of them.
     pub all: u64,
     /// As far as they can be given up.
     pub spare: u64,

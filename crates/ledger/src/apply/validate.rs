@@ -50,7 +50,6 @@ impl State {
         Ok(())
     }
 
-    /// The allocations that victims give back.
     fn given_back_by(&self, victims: &[JobId]) -> BTreeSet<AllocationId> {
         victims.iter().filter_map(|victim| self.jobs.get(victim)?.allocation).collect()
     }

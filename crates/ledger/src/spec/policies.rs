@@ -31,7 +31,6 @@ impl CheckpointMode {
 /// How a job is suspended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointPolicy {
-    /// The mode.
     pub mode: CheckpointMode,
     /// Signal that asks the program to stop.
     pub signal: String,
@@ -84,7 +83,6 @@ pub struct RetryPolicy {
     pub max_retries: u32,
     /// Wait before the first one; doubled for each further one.
     pub backoff: Duration,
-    /// Longest wait.
     pub max_backoff: Duration,
 }
 

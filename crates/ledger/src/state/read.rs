@@ -30,7 +30,6 @@ impl State {
         self.time
     }
 
-    /// The settings.
     #[must_use]
     pub fn config(&self) -> &PoolConfig {
         &self.config
@@ -42,7 +41,6 @@ impl State {
         self.lease_ceiling
     }
 
-    /// A node.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&Arc<Node>> {
         self.nodes.get(&id)
@@ -59,7 +57,6 @@ impl State {
         self.nodes.into_iter().map(|(_, node)| node)
     }
 
-    /// A card.
     #[must_use]
     pub fn card(&self, id: CardId) -> Option<&Arc<Card>> {
         self.cards.get(&id)
@@ -76,7 +73,6 @@ impl State {
         self.cards.into_iter().map(|(id, card)| (*id, card))
     }
 
-    /// A queue.
     #[must_use]
     pub fn queue(&self, name: &str) -> Option<&Arc<Queue>> {
         self.queues.get(name)
@@ -87,7 +83,6 @@ impl State {
         self.queues.into_iter().map(|(_, queue)| queue)
     }
 
-    /// A job.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
@@ -109,7 +104,6 @@ impl State {
         self.waiting.into_iter().filter_map(|(key, ())| self.jobs.get(&key.job))
     }
 
-    /// Number of jobs by state.
     #[must_use]
     pub fn job_count(&self, state: JobState) -> u64 {
         self.job_counts.get(&state).copied().unwrap_or(0)
@@ -133,25 +127,21 @@ impl State {
         self.nodes.len() as u64
     }
 
-    /// Number of cards.
     #[must_use]
     pub fn card_count(&self) -> u64 {
         self.cards.len() as u64
     }
 
-    /// Number of queues.
     #[must_use]
     pub fn queue_count(&self) -> u64 {
         self.queues.len() as u64
     }
 
-    /// An allocation.
     #[must_use]
     pub fn allocation(&self, id: AllocationId) -> Option<&Arc<Allocation>> {
         self.allocations.get(&id)
     }
 
-    /// All allocations.
     pub fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.allocations.into_iter().map(|(_, allocation)| allocation)
     }
@@ -166,13 +156,11 @@ impl State {
         self.node_workers.get(&node).into_iter().flat_map(|ids| ids.iter().copied())
     }
 
-    /// A move in progress.
     #[must_use]
     pub fn move_in_progress(&self, id: MoveId) -> Option<&Arc<Move>> {
         self.moves.get(&id)
     }
 
-    /// All moves in progress.
     pub fn moves(&self) -> impl Iterator<Item = &Arc<Move>> {
         self.moves.into_iter().map(|(_, movement)| movement)
     }

@@ -36,7 +36,6 @@ pub fn card_from_wire(card: v1::CardDescription) -> Result<CardDescription, Fiel
     })
 }
 
-/// The card as a message.
 #[must_use]
 pub fn card_to_wire(card: &CardDescription) -> v1::CardDescription {
     let CardDescription {
@@ -114,7 +113,6 @@ pub fn slice_from_wire(slice: v1::Slice) -> Result<Slice, FieldError> {
     })
 }
 
-/// The slice as a message.
 #[must_use]
 pub fn slice_to_wire(slice: &Slice) -> v1::Slice {
     let Slice { card, start, length, memory, isolation } = slice;

@@ -12,30 +12,18 @@ pub enum WireError {
         "{what} is in format {found}, and this release reads formats up to {FORMAT}; it was written by a newer release of \
          Tessera: start that release or a newer one"
     )]
-    UnknownFormat {
-        /// What was being read.
-        what: &'static str,
-        /// The format found.
-        found: u32,
-    },
-    /// It holds something that this release has no name for.
+    UnknownFormat { what: &'static str, found: u32 },
     #[error(
         "{what} holds something that this release does not know; it was written by a newer release of Tessera: start that \
          release or a newer one"
     )]
-    UnknownContent {
-        /// What was being read.
-        what: &'static str,
-    },
-    /// A value of an enumeration is not known to this release.
+    UnknownContent { what: &'static str },
     #[error(
         "{what} holds a value that this release does not know; it was written by a newer release of Tessera: start that \
          release or a newer one"
     )]
     UnknownValue {
-        /// What was being read.
         what: &'static str,
-        /// The field with its value.
         #[source]
         field: FieldError,
     },
@@ -45,11 +33,7 @@ pub enum WireError {
          or a newer one",
         newest = Level::NEWEST
     )]
-    UnknownLevel {
-        /// Number of the level.
-        number: u32,
-    },
-    /// What was read is not the state that was written.
+    UnknownLevel { number: u32 },
     #[error(
         "the state that was read from the snapshot is not the one that it was made from: their digests are {read:032x} and \
          {written:032x}; replace this member by an empty one, which fetches a snapshot from the others"
@@ -63,18 +47,14 @@ pub enum WireError {
     /// A field contradicts the others, or what any release writes.
     #[error("{what} is damaged, although its checksum may be right: restore the member from a snapshot or a backup")]
     Damaged {
-        /// What was being read.
         what: &'static str,
-        /// The field.
         #[source]
         field: FieldError,
     },
     /// The bytes are no protobuf message of that kind.
     #[error("{what} is damaged: restore the member from a snapshot or a backup")]
     Malformed {
-        /// What was being read.
         what: &'static str,
-        /// What the decoder says.
         #[source]
         source: prost::DecodeError,
     },
@@ -87,7 +67,6 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// The error of a field of `what`.
     pub(super) fn of(what: &'static str, field: FieldError) -> Self {
         match field.problem {
             FieldProblem::UnknownLevel { number } => Self::UnknownLevel { number },

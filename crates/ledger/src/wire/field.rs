@@ -11,27 +11,21 @@ use crate::level::Level;
 pub struct FieldError {
     /// Path of the field, such as `virtual_card.kinds[1]`.
     pub field: String,
-    /// What is wrong with it.
     pub problem: FieldProblem,
 }
 
-/// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldProblem {
     /// It must be set and is not.
     Missing,
     /// A value of an enumeration that this release does not know.
     UnknownValue {
-        /// The number found.
         number: i32,
         /// The words this release knows.
         known: &'static [&'static str],
     },
     /// A release level that this release does not know.
-    UnknownLevel {
-        /// The number found.
-        number: u32,
-    },
+    UnknownLevel { number: u32 },
     /// Anything else; says what would be right.
     Invalid(String),
 }
@@ -82,7 +76,6 @@ pub trait WireEnum: Sized + Copy + 'static {
     /// The words of all values, for messages.
     const KNOWN: &'static [&'static str];
 
-    /// The number on the wire.
     fn to_wire(self) -> i32;
 
     /// The value of a number; `None` for zero and for numbers from a newer release.

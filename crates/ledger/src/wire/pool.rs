@@ -85,13 +85,11 @@ pub(super) fn node_to_wire(node: &NodeDescription) -> stored::NodeDescription {
     }
 }
 
-/// What a host offers.
 #[must_use]
 pub fn capacity_from_wire(host: v1::HostCapacity) -> HostCapacity {
     HostCapacity { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) }
 }
 
-/// The same as a message.
 #[must_use]
 pub fn capacity_to_wire(host: HostCapacity) -> v1::HostCapacity {
     v1::HostCapacity { milli_cpus: host.cpu.0, memory_mib: host.memory.0 }
@@ -128,7 +126,6 @@ pub fn idle_policy_from_wire(policy: &v1::IdlePolicy) -> Result<IdlePolicy, Fiel
     })
 }
 
-/// The same as a message.
 #[must_use]
 pub fn idle_policy_to_wire(policy: &IdlePolicy) -> v1::IdlePolicy {
     let IdlePolicy { below, notify_after, preemptible_after, suspend_after, release_after } = policy;
@@ -217,7 +214,6 @@ pub fn leases_from_wire(leases: &v1::LeaseTimings) -> Result<LeaseTimings, Field
     })
 }
 
-/// The same as a message.
 #[must_use]
 pub fn leases_to_wire(leases: &LeaseTimings) -> v1::LeaseTimings {
     let LeaseTimings { heartbeat, stop_after, kill_after, regrant_after } = leases;

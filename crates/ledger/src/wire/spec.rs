@@ -189,7 +189,6 @@ pub fn host_from_wire(host: v1::HostRequest) -> HostRequest {
     HostRequest { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) }
 }
 
-/// The same as a message.
 #[must_use]
 pub fn host_to_wire(host: HostRequest) -> v1::HostRequest {
     v1::HostRequest { milli_cpus: host.cpu.0, memory_mib: host.memory.0 }
@@ -252,7 +251,6 @@ fn optional_duration(field: &str, duration: Option<prost_types::Duration>) -> Re
     duration.map(|duration| duration_from_wire(field, &duration)).transpose()
 }
 
-/// Converts the slices of a worker.
 pub(super) fn slices_from_wire(slices: Vec<v1::Slice>) -> Result<Vec<crate::allocation::Slice>, FieldError> {
     each("slices", slices, super::card::slice_from_wire)
 }
