@@ -19,7 +19,6 @@ use world::World;
 pub struct Violation {
     /// Position of the part in the plan, from 0.
     pub part: usize,
-    /// What is wrong.
     pub problem: Problem,
 }
 
@@ -34,42 +33,20 @@ pub enum Problem {
     GangBroken(JobId),
     /// A virtual card has too little compute or memory.
     #[error("job {job}: virtual card {virtual_card} has too little compute or memory")]
-    TooLittle {
-        /// The job.
-        job: JobId,
-        /// The virtual card.
-        virtual_card: u32,
-    },
+    TooLittle { job: JobId, virtual_card: u32 },
     /// A virtual card spreads further than asked for, or mixes kinds.
     #[error("job {job}: virtual card {virtual_card} spreads further than asked for, or mixes kinds")]
-    SpreadTooFar {
-        /// The job.
-        job: JobId,
-        /// The virtual card.
-        virtual_card: u32,
-    },
+    SpreadTooFar { job: JobId, virtual_card: u32 },
     /// A card is not of a class that the job accepts, or isolates too weakly.
     #[error("job {job} does not accept {card}")]
-    CardNotAccepted {
-        /// The job.
-        job: JobId,
-        /// The card.
-        card: CardId,
-    },
+    CardNotAccepted { job: JobId, card: CardId },
     /// A node takes no new work, or lacks labels that the job asks for.
     #[error("job {job} cannot go to {node}")]
-    NodeNotAccepted {
-        /// The job.
-        job: JobId,
-        /// The node.
-        node: NodeId,
-    },
+    NodeNotAccepted { job: JobId, node: NodeId },
     /// Blocks are neither free nor given back by a victim of the same part.
     #[error("blocks {start} to {end} of {card} are not free")]
     BlocksTaken {
-        /// The card.
         card: CardId,
-        /// First block.
         start: u32,
         /// Block after the last.
         end: u32,
@@ -80,34 +57,21 @@ pub enum Problem {
     /// A host has too little processor time or memory left.
     #[error("{node} has {} and {} of its host left, and job {job} asks for {} and {}", left.cpu, left.memory, asked.cpu, asked.memory)]
     HostFull {
-        /// The job.
         job: JobId,
-        /// The node.
         node: NodeId,
         /// What its workers there ask for.
         asked: HostRequest,
-        /// What is left.
         left: HostRequest,
     },
     /// A card is not taken whole by a job that takes whole cards, or is shared with one.
     #[error("{card} is not taken whole, or somebody else has it whole: job {job}")]
-    NotWhole {
-        /// The job.
-        job: JobId,
-        /// The card.
-        card: CardId,
-    },
+    NotWhole { job: JobId, card: CardId },
     /// Workers that must share the value of a node label do not.
     #[error("the workers of job {0} are not together as it asks for")]
     NotTogether(JobId),
     /// A worker goes to a node that runs a job which its own avoids.
     #[error("job {job} avoids a job that runs on {node}")]
-    BesideAvoided {
-        /// The job.
-        job: JobId,
-        /// The node.
-        node: NodeId,
-    },
+    BesideAvoided { job: JobId, node: NodeId },
     /// A queue would exceed its maximum.
     #[error("queue {0:?} would exceed its maximum")]
     QueueExceeded(String),
@@ -127,14 +91,8 @@ pub enum Problem {
         /// For whom.
         beneficiary: JobId,
     },
-    /// A job need not leave the node.
     #[error("job {job} need not leave {node}")]
-    NeedNotLeave {
-        /// The job.
-        job: JobId,
-        /// The node.
-        node: NodeId,
-    },
+    NeedNotLeave { job: JobId, node: NodeId },
     /// Something on the card cannot be moved.
     #[error("{0} cannot be renumbered now")]
     CardPinned(CardId),
@@ -143,9 +101,7 @@ pub enum Problem {
 /// Who holds a block in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
-    /// An allocation of the ledger.
     Granted(AllocationId),
-    /// An allocation of the plan.
     Planned(JobId),
 }
 

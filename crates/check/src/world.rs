@@ -6,10 +6,8 @@ use tessera_ledger::{BlockState, Card, CardId, HostRequest, JobId, NodeId, Queue
 
 use crate::{Holder, Problem};
 
-/// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
-    /// Can be granted.
     Free,
     /// Cannot be used.
     Offline,
@@ -19,7 +17,6 @@ pub(crate) enum Block {
     Fixed,
 }
 
-/// One card.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelCard {
     pub(crate) blocks: Vec<Block>,

@@ -12,13 +12,11 @@ use crate::words::Explanation;
 /// A job that would be preempted, and what it would lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviewedVictim {
-    /// The job.
     pub job: JobId,
     /// What it would give back, and lose.
     pub loss: Loss,
 }
 
-/// What would happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Preview {
     /// It would start at once.

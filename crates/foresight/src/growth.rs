@@ -20,9 +20,7 @@ const LOOKED_AT: usize = 4;
 /// A gang that is to be started again with more virtual cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The job.
     pub job: JobId,
-    /// Its present allocation.
     pub allocation: AllocationId,
     /// Virtual cards that it has.
     pub from: u32,

@@ -16,10 +16,8 @@ pub struct Term {
     pub sentence: String,
 }
 
-/// The terms of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTerms {
-    /// The node.
     pub node: NodeId,
     /// Its terms, the weightiest first; empty when the job has no wishes.
     pub terms: Vec<Term>,

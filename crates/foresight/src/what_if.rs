@@ -45,18 +45,15 @@ pub struct AddedNodes {
 /// What cards of one kind offer to new work and to work that runs there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Cards.
     pub cards: u64,
     /// Compute at the pool's reference precision.
     pub compute: MilliTflops,
-    /// Memory.
     pub memory: Mebibytes,
 }
 
 /// A job for which the change makes a difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// The job.
     pub job: JobId,
     /// Where it was, if it ran.
     pub from: BTreeSet<NodeId>,

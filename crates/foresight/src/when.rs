@@ -43,7 +43,6 @@ pub struct Assumptions {
 pub enum Estimate {
     /// No later than then, as far as the assumptions hold.
     At {
-        /// When.
         time: LogTime,
         /// What it rests on.
         rests_on: Assumptions,

@@ -44,7 +44,6 @@ impl Default for Limits {
     }
 }
 
-/// What to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The plan; empty when nothing can be done.

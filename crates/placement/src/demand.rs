@@ -86,7 +86,6 @@ impl DerefMut for Demand {
 }
 
 impl Demand {
-    /// Compiles a request of a job with such a spec.
     pub(crate) fn compile(spec: &JobSpec, request: &Request, classes: &Classes, config: &PoolConfig) -> Self {
         let precision = request.precision.unwrap_or(config.reference_precision);
         let memory = request.memory.max(request.slice_memory);
@@ -247,7 +246,6 @@ impl Demand {
 pub(crate) struct Applicant {
     /// Its spec; of several that are alike one.
     pub(crate) spec: Arc<JobSpec>,
-    /// What it asks for, and where it stands.
     pub(crate) request: Arc<Request>,
     /// What that means for the cards of the pool.
     pub(crate) demand: Arc<Demand>,
@@ -279,7 +277,6 @@ impl Applicant {
     }
 }
 
-/// How often a request fits in what is left of a host.
 fn how_often(request: HostRequest, left: HostRequest) -> u32 {
     let by_cpu = left.cpu.0.checked_div(request.cpu.0).unwrap_or(u64::MAX);
     let by_memory = left.memory.0.checked_div(request.memory.0).unwrap_or(u64::MAX);

@@ -13,11 +13,9 @@ const REQUESTS: usize = 64;
 /// that the request does not take or does not fit, or whose host has too little left for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
-    /// Free blocks.
     pub free_blocks: u64,
     /// Free blocks that the average request cannot use.
     pub unusable_blocks: u64,
-    /// Free memory.
     pub free_memory: Mebibytes,
     /// Free memory that the average request cannot use.
     pub unusable_memory: Mebibytes,

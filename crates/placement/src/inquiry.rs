@@ -53,18 +53,14 @@ pub struct Supply {
 /// That a queue is guaranteed something, and that a job is beyond that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeyondGuarantee {
-    /// The queue.
     pub queue: String,
-    /// What it is guaranteed.
     pub guaranteed: QueueAmount,
-    /// What it holds.
     pub holds: QueueAmount,
 }
 
 /// A queue whose turn is before that of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnBefore {
-    /// The queue.
     pub queue: String,
     /// The job that is next there.
     pub job: JobId,
@@ -101,19 +97,16 @@ impl Pool {
 }
 
 impl Inquiry<'_> {
-    /// The ledger.
     #[must_use]
     pub fn state(&self) -> &State {
         self.at.state
     }
 
-    /// The time of the question.
     #[must_use]
     pub fn now(&self) -> LogTime {
         self.at.now
     }
 
-    /// What is asked for.
     #[must_use]
     pub fn spec(&self) -> &Arc<JobSpec> {
         &self.job.spec

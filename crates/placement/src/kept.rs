@@ -344,7 +344,6 @@ impl Pool {
     }
 }
 
-/// Since when a job waits for its allocation.
 fn waits_since(state: &State, holder: WaitingKey) -> Option<LogTime> {
     let job = state.job(holder.job)?;
     let closed_until = Some(state.job_closed_until(job)).filter(|until| *until != UNKNOWN);

@@ -11,7 +11,6 @@ use crate::victims::live_blocks;
 /// What a job loses when it is told to stop now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
-    /// How it is suspended.
     pub mode: CheckpointMode,
     /// Work that it does again, as time of its run: since its newest checkpoint. Zero for a job that was seen to save
     /// itself when it was stopped before.

@@ -69,7 +69,6 @@ pub struct Work {
 }
 
 impl Pool {
-    /// Reads the whole state.
     #[must_use]
     pub fn new(state: &State) -> Self {
         Self::with_past(state, Mix::default())

@@ -55,7 +55,6 @@ fn limit_class(limit: Option<Duration>) -> u32 {
 }
 
 impl Request {
-    /// Whether it asks for anything of hosts.
     pub(crate) fn asks_of_hosts(&self) -> bool {
         !self.host.is_zero() || self.program.is_some_and(|program| !program.is_zero())
     }

@@ -17,7 +17,6 @@ pub enum Lack {
     Cards,
     /// An open window of its queue.
     Window,
-    /// Room in its queue.
     Queue,
     /// Compute on all cards that it accepts together.
     Compute,

@@ -68,7 +68,6 @@ pub struct CardsRow {
     pub moves: Option<u64>,
 }
 
-/// Cards needed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CardsResult {
     /// Jobs that ask for a part of a card.
@@ -77,7 +76,6 @@ pub struct CardsResult {
     pub card_tflops: u32,
     /// Whether memory was counted too: where the trace says what jobs need.
     pub memory_counted: bool,
-    /// One row per division.
     pub rows: Vec<CardsRow>,
 }
 

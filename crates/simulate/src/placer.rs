@@ -28,9 +28,7 @@ pub struct Answer {
 #[derive(Debug, thiserror::Error)]
 #[error("arrival {arrival}: {problem}")]
 pub struct PlacerError {
-    /// The number of the arrival.
     pub arrival: u64,
-    /// What went wrong.
     pub problem: String,
 }
 
@@ -118,7 +116,6 @@ pub struct PlainPlacer {
 }
 
 impl PlainPlacer {
-    /// A policy on an empty cluster.
     #[must_use]
     pub fn new(nodes: &[TraceNode], policy: Box<dyn Policy>) -> Self {
         Self { cluster: PlainCluster::new(nodes), policy }

@@ -41,7 +41,6 @@ pub struct Request {
     pub cpu: u64,
     /// MiB of the host.
     pub memory: u64,
-    /// Number of cards.
     pub cards: u32,
     /// Thousandths of each.
     pub milli: u32,
@@ -58,7 +57,6 @@ impl Request {
     }
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainNode {
     /// Free thousandths of a processor.
@@ -78,7 +76,6 @@ pub struct PlainNode {
 }
 
 impl PlainNode {
-    /// Whether a card has room.
     #[must_use]
     pub fn card_fits(&self, card: usize, request: &Request) -> bool {
         let memory = self.card_memory.as_ref().and_then(|all| all.get(card)).copied().unwrap_or(u64::MAX);
@@ -91,7 +88,6 @@ impl PlainNode {
         request.cards == 0 || self.model & request.models != 0
     }
 
-    /// Whether one worker fits.
     #[must_use]
     pub fn fits(&self, request: &Request) -> bool {
         if self.cpu < request.cpu || self.memory < request.memory || !self.is_accepted_by(request) {
@@ -149,15 +145,9 @@ pub enum Impossible {
     Node(usize),
     /// Not the number of cards asked for, or one twice, or one without room.
     #[error("the cards {cards:?} of node {node} do not fit")]
-    Cards {
-        /// The node.
-        node: usize,
-        /// The cards.
-        cards: Vec<usize>,
-    },
+    Cards { node: usize, cards: Vec<usize> },
 }
 
-/// All nodes.
 #[derive(Clone, Debug, Default)]
 pub struct PlainCluster {
     /// The nodes in the order of their list.
@@ -166,7 +156,6 @@ pub struct PlainCluster {
 }
 
 impl PlainCluster {
-    /// An empty cluster.
     #[must_use]
     pub fn new(list: &[TraceNode]) -> Self {
         let mut models = Models::default();

@@ -33,7 +33,6 @@ impl Distribution {
         self.sorted.last().copied().unwrap_or(0.0)
     }
 
-    /// The values in order.
     #[must_use]
     pub fn values(&self) -> &[f64] {
         &self.sorted

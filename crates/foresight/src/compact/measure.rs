@@ -13,7 +13,6 @@ use tessera_placement::Pool;
 pub struct Room {
     /// Compute at the pool's reference precision.
     pub compute: MilliTflops,
-    /// Memory.
     pub memory: Mebibytes,
 }
 
@@ -35,7 +34,6 @@ pub struct KindMeasure {
     pub slices: u64,
 }
 
-/// The pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measure {
     /// By kind of card, kinds that the pool has.
@@ -45,7 +43,6 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Measures the pool.
     #[must_use]
     pub fn of(state: &State) -> Self {
         Self { kinds: kinds(state), startable: startable(state) }

@@ -51,7 +51,6 @@ pub struct CompactionPlan {
     pub moves: Vec<PlannedMove>,
     /// Cards that are renumbered after the moves.
     pub renumbers: Vec<CardId>,
-    /// The pool as it is.
     pub before: Measure,
     /// The pool as it would be.
     pub after: Measure,

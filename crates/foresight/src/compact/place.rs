@@ -15,36 +15,24 @@ use super::view::{Piece, can_renumber};
 /// Why a job cannot be moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveRefusal {
-    /// There is no such job.
     #[error("there is no job {0}")]
     UnknownJob(JobId),
     /// It does not run, or not all of it.
     #[error("job {job} is {}: only a job all of whose workers run can be moved", .state.name())]
-    NotRunning {
-        /// The job.
-        job: JobId,
-        /// Its state.
-        state: JobState,
-    },
+    NotRunning { job: JobId, state: JobState },
     /// It asks for places that depend on its other workers or on other jobs.
     #[error("job {0} is bound to its place by affinity: suspend the job instead, it resumes where it fits")]
     Bound(JobId),
     /// No other card that it may go on with has room for it.
     #[error("no other card that it may go on with{} has room for job {job} while it still holds its place", .node.map(|node| format!(" on {node}")).unwrap_or_default())]
     NoRoom {
-        /// The job.
         job: JobId,
         /// Where it was to go.
         node: Option<NodeId>,
     },
     /// The ledger would not take it.
     #[error("job {job} cannot be moved: {problem}")]
-    Refused {
-        /// The job.
-        job: JobId,
-        /// What is wrong.
-        problem: Box<Problem>,
-    },
+    Refused { job: JobId, problem: Box<Problem> },
 }
 
 /// Plans the move of one job to other cards, on a given node or wherever it costs least: by the same mover that makes

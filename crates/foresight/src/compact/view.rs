@@ -74,7 +74,6 @@ struct Tops {
 pub(super) type Largest = BTreeMap<CardKind, [u64; 4]>;
 
 impl View {
-    /// Reads the state.
     pub(super) fn new(state: &State, now: LogTime, order: &CompactionOrder) -> Self {
         let mut view = Self {
             cards: BTreeMap::new(),
@@ -150,7 +149,6 @@ impl View {
         }
     }
 
-    /// The largest that fits now.
     pub(super) fn largest(&self) -> Largest {
         let of = |tops: &Tops| {
             let card = |set: &BTreeSet<(u64, CardId)>| set.last().map_or(0, |(room, _)| *room);

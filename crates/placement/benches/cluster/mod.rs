@@ -8,7 +8,6 @@ use tessera_ledger::*;
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -17,7 +16,6 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// One of the choices.
     pub fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
         let count = choices.len() as u64;
         choices[usize::try_from(self.next() % count).expect("the remainder is below the count")]

@@ -74,7 +74,6 @@ pub fn pool() -> Cluster {
     cluster
 }
 
-/// One job.
 pub fn request(numbers: &mut Numbers) -> JobSpec {
     let mut left = numbers.next() % 1_000;
     let drawn = REQUESTS.iter().find(|(share, ..)| {

@@ -42,7 +42,6 @@ impl Placement {
 
 struct Trial<'index> {
     index: &'index mut Index,
-    /// Where it began.
     mark: Mark,
     placement: Placement,
 }

@@ -314,7 +314,6 @@ impl Index {
         }
     }
 
-    /// A card as it was at the mark.
     pub(crate) fn card_at(&self, mark: Mark, id: CardId) -> Option<&CardEntry> {
         let earlier = self.journal[mark.0..].iter().find_map(|before| match before {
             Before::Card(card) if card.id == id => Some(card),

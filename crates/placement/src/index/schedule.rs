@@ -53,7 +53,6 @@ impl Holdings {
     }
 }
 
-/// What the workers of an allocation hold on a node.
 fn held_by(state: &State, node: NodeId, allocation: &Allocation) -> Vec<Holding> {
     let hold = Hold { since: since(allocation), end: end_of(state, allocation) };
     let asked = state.job(allocation.job).map(|job| allocation.asked_of_hosts(&job.spec)).into_iter().flatten();
@@ -112,7 +111,6 @@ pub(crate) fn end_of(state: &State, allocation: &Allocation) -> LogTime {
     state.job(allocation.job).map_or(NEVER, |job| end_of_job(&job.spec, since(allocation)))
 }
 
-/// When a job is over that starts at `since`.
 fn end_of_job(spec: &JobSpec, since: LogTime) -> LogTime {
     spec.time_limit.map_or(NEVER, |limit| since.after(limit))
 }

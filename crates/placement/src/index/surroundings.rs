@@ -59,7 +59,6 @@ impl Surroundings {
         left
     }
 
-    /// What plans put on a node.
     pub(crate) fn planned(&self, node: NodeId) -> &[Planned] {
         self.planned.get(&node).map_or(&[], Vec::as_slice)
     }

@@ -57,7 +57,6 @@ const MOST_COST: u64 = (1 << 40) - 1;
 const REMAINDERS: u64 = 1 << 16;
 
 impl Worth {
-    /// What a node is worth.
     pub(super) fn of(outline: &Outline, prices: &Prices) -> Self {
         let mut worth = outline.host.map_or_else(unlimited, |host| prices.host(host.left));
         let mut parts = Vec::with_capacity(outline.groups.len());

@@ -25,7 +25,6 @@ pub(crate) type Value = Option<Arc<str>>;
 /// The nodes of one zone that have something left of a class.
 #[derive(Clone, Debug, Default)]
 struct Zone {
-    /// Free blocks.
     free: u64,
     /// Nodes by free blocks, those with the most first.
     nodes: BTreeSet<(Reverse<u32>, NodeId)>,

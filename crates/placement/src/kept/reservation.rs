@@ -23,13 +23,11 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// For whom.
     #[must_use]
     pub fn holder(&self) -> JobId {
         self.holder.job
     }
 
-    /// Number of cards.
     #[must_use]
     pub fn cards(&self) -> usize {
         self.kept.cards.len()
@@ -52,7 +50,6 @@ impl Reservation {
         self.out_of_turn
     }
 
-    /// The same without what is kept of hosts.
     #[must_use]
     pub fn without_hosts(&self) -> Self {
         let mut without = self.clone();

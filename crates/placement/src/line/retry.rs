@@ -26,9 +26,7 @@ use crate::victims::Standing;
 pub(super) enum Hope {
     /// The next round.
     Round,
-    /// This time.
     At(LogTime),
-    /// Room in queues.
     QueueRoom,
     /// A guarantee with more room.
     Growth,

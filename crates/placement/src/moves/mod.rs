@@ -33,10 +33,8 @@ impl Default for CompactionOrder {
     }
 }
 
-/// A move of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMove {
-    /// The job.
     pub job: JobId,
     /// Where it is, in order of rank.
     pub from: Vec<Slice>,
@@ -44,7 +42,6 @@ pub struct PlannedMove {
     pub workers: Vec<PlannedWorker>,
     /// Cards that are renumbered before.
     pub renumbered: Vec<CardId>,
-    /// What it loses.
     pub loss: Loss,
     /// The waiting job that it makes room for; `None` when it only brings free room together.
     pub makes_room_for: Option<JobId>,
@@ -68,9 +65,7 @@ impl PlannedMove {
 /// Who may be moved.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// What the order allows.
     pub order: &'a CompactionOrder,
-    /// The time.
     pub now: LogTime,
     /// Jobs that stay where they are.
     pub stay: &'a BTreeSet<JobId>,

@@ -173,7 +173,6 @@ impl Cleared {
     }
 }
 
-/// The nodes on which a victim holds something.
 fn nodes_of(victim: &Arc<Victim>) -> BTreeSet<NodeId> {
     live_workers(&victim.allocation).map(|worker| worker.node).collect()
 }

@@ -26,9 +26,7 @@ const WHOLE: u64 = 1_000_000_000_000;
 pub struct OverMaximum {
     /// The queue, or one above it.
     pub queue: String,
-    /// What it holds.
     pub used: QueueAmount,
-    /// What it may hold.
     pub maximum: QueueAmount,
 }
 
@@ -71,7 +69,6 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Reads all queues.
     pub(crate) fn read(&mut self, state: &State) -> Changed {
         self.now = self.now.max(state.time());
         let names = || state.queues().map(|queue| &queue.settings.name);
@@ -134,7 +131,6 @@ impl Queues {
         self.line(name).any(|id| self.entries[id].closed)
     }
 
-    /// When the next queue opens that is closed.
     pub(crate) fn next_opening(&self) -> Option<LogTime> {
         let closed = self.entries.iter().filter(|queue| queue.closed && queue.closed_until != UNKNOWN);
         closed.map(|queue| queue.closed_until).min()

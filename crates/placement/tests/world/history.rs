@@ -162,7 +162,6 @@ pub fn request() -> impl Strategy<Value = Request> {
     )
 }
 
-/// Any step.
 pub fn step() -> impl Strategy<Value = Step> {
     let which = 0usize..64;
     let eligibility = prop::sample::select(vec![

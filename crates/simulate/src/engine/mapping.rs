@@ -45,7 +45,6 @@ impl Counted {
 /// How finely cards are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Blocks of one card.
     pub blocks_per_card: BlockCount,
 }
 
@@ -119,7 +118,6 @@ fn card(index: u32, kind: CardKind, model: &str, rate: MilliTflops, memory: Mebi
     }
 }
 
-/// The virtual card of one worker.
 fn virtual_card(ask: &Ask, counted: Counted) -> VirtualCardRequest {
     let (kind, compute) = match ask.cards {
         0 => (CardKind::Cpu, MilliTflops::from_tflops(1)),
@@ -171,7 +169,6 @@ pub(super) fn places<'a>(
         .collect()
 }
 
-/// The places of a planned allocation.
 pub(super) fn planned_places(workers: &[PlannedWorker], nodes: &[TraceNode]) -> Vec<Place> {
     places(workers.iter().map(|worker| (worker.node, worker.slices.as_slice())), nodes)
 }

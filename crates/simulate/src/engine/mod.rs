@@ -28,14 +28,8 @@ const BEGINNING: LogTime = LogTime(1_000_000_000_000);
 /// The ledger refused what it should have taken: a fault of the engine or of placement.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// A command was refused.
     #[error("{what} was refused: {why}")]
-    Refused {
-        /// What was asked.
-        what: String,
-        /// The refusal.
-        why: Rejection,
-    },
+    Refused { what: String, why: Rejection },
     /// A command was answered with something else than it asks for.
     #[error("{0} was answered with something else")]
     Unexpected(String),
@@ -44,7 +38,6 @@ pub enum EngineError {
 /// A job that was granted its virtual cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The job.
     pub job: JobId,
     /// Where its workers are, in order of rank.
     pub places: Vec<Place>,
@@ -115,7 +108,6 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The ledger as it is.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state

@@ -11,7 +11,6 @@ use rand::seq::SliceRandom as _;
 
 use crate::plain::{Place, PlainCluster, PlainNode, Request};
 
-/// The highest score.
 pub(super) const HIGHEST: f64 = 100.0;
 
 /// A fixed order of nodes.

@@ -23,7 +23,6 @@ const KEPT_STATES: usize = 1024;
 /// What making a decision again gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The same plan.
     Same,
     /// The same plan, but only from an index read anew: a leader had just begun, or had forgotten something.
     SameFromFreshIndex,
@@ -36,13 +35,10 @@ pub enum Finding {
 /// A past decision and what became of it.
 #[derive(Clone, Debug)]
 pub struct PastDecision {
-    /// The entry that committed it.
     pub revision: Revision,
-    /// When.
     pub time: LogTime,
     /// The state it was made against.
     pub made_against: Revision,
-    /// Its parts.
     pub parts: Vec<PlanPart>,
     /// What the ledger said of each part: a refusal means that the state had changed meanwhile.
     pub refused: Vec<Option<Rejection>>,
@@ -91,7 +87,6 @@ impl Replay {
         Self { state, pool, pool_at, kept, limits, follows }
     }
 
-    /// The state now.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state

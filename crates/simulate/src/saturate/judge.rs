@@ -35,7 +35,6 @@ pub struct Judge {
     pub rejected: u64,
     /// Arrivals that were turned away although they fitted somewhere.
     pub avoidable: u64,
-    /// Earlier arrivals that were moved.
     pub moves: u64,
 }
 

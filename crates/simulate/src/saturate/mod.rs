@@ -33,7 +33,6 @@ pub struct RunResult {
     pub at_100: f64,
     /// The same when 130 % were offered.
     pub at_130: f64,
-    /// Arrivals.
     pub arrivals: u64,
     /// Arrivals that were turned away.
     pub rejected: u64,

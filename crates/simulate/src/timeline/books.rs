@@ -52,7 +52,6 @@ struct Sums {
     cards_in_use: u128,
 }
 
-/// The books.
 pub(super) struct Books<'a> {
     jobs: &'a [TraceJob],
     cluster: PlainCluster,
@@ -236,7 +235,6 @@ impl<'a> Books<'a> {
         Ok(())
     }
 
-    /// Closes the books.
     pub(super) fn close(self, policy: &str) -> RunSummary {
         let waited = |entry: &Entry| entry.waited.map(seconds);
         let waiting = Distribution::new(self.entries.iter().filter_map(waited).collect());

@@ -75,19 +75,13 @@ pub enum TimelineError {
     /// Something was put where it does not fit.
     #[error("job {job} was put where it does not fit: {why}")]
     Misplaced {
-        /// The job.
         job: String,
         /// Why it does not fit.
         why: Impossible,
     },
     /// Something was finished, suspended or moved that does not run.
     #[error("job {job} does not run and was {what}")]
-    NotRunning {
-        /// The job.
-        job: String,
-        /// What was done to it.
-        what: &'static str,
-    },
+    NotRunning { job: String, what: &'static str },
 }
 
 /// What can happen, in the order in which it is taken at one time: ends make room before anybody new comes.

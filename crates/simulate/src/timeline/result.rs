@@ -9,15 +9,10 @@ use crate::stats::Distribution;
 /// How long jobs waited for their first start, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Waiting {
-    /// The mean.
     pub mean: f64,
-    /// The median.
     pub p50: f64,
-    /// The 90th percentile.
     pub p90: f64,
-    /// The 99th percentile.
     pub p99: f64,
-    /// The longest.
     pub max: f64,
 }
 
@@ -44,9 +39,7 @@ pub struct Sample {
     pub fragmented_percent: f64,
     /// Cards that somebody is on.
     pub cards_in_use: u64,
-    /// Jobs that run.
     pub running: u64,
-    /// Jobs that wait.
     pub waiting: u64,
 }
 
@@ -55,11 +48,8 @@ pub struct Sample {
 pub struct RunSummary {
     /// What placed.
     pub policy: String,
-    /// Nodes of the cluster.
     pub nodes: u64,
-    /// Cards of the cluster.
     pub cards: u64,
-    /// Jobs of the trace.
     pub jobs: u64,
     /// Jobs that ended.
     pub completed: u64,
@@ -91,15 +81,12 @@ pub struct RunSummary {
     pub waiting: Waiting,
     /// Suspensions in favour of others.
     pub preemptions: u64,
-    /// Moves to other cards.
     pub moves: u64,
     /// Parts of plans that the ledger refused; more than none is a fault of placement.
     pub plan_refusals: u64,
-    /// Decisions.
     pub decisions: u64,
     /// Time of one decision in microseconds: the median.
     pub decision_p50_us: f64,
-    /// The 99th percentile.
     pub decision_p99_us: f64,
     /// How long each job waited, in seconds, in order of length.
     #[serde(skip)]

@@ -38,7 +38,6 @@ pub(super) trait Scheduler {
     fn compact(&mut self, most: u32) -> Result<Vec<(usize, Vec<Place>)>, EngineError>;
 }
 
-/// Tessera.
 pub(super) struct TesseraScheduler {
     engine: Engine,
     ids: BTreeMap<usize, JobId>,

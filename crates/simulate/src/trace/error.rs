@@ -3,24 +3,17 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// A trace that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be opened or read.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// The header is that of no known format.
     #[error(
         "{}: the header `{header}` is that of no known list of {what}; it needs {expected} (see docs/simulate.md)",
         path.display()
     )]
     UnknownFormat {
-        /// The file.
         path: PathBuf,
         /// What it was to be a list of.
         what: &'static str,
@@ -29,12 +22,9 @@ pub enum TraceError {
         /// The columns by which the formats are told apart.
         expected: &'static str,
     },
-    /// A row is wrong.
     #[error("{}{place}: {problem}", path.display())]
     Row {
-        /// The file.
         path: PathBuf,
-        /// Where in it.
         place: LineColumn,
         /// What is wrong and what would be right.
         problem: String,

@@ -11,7 +11,6 @@ use super::{Ask, DEFAULT_PRIORITY, DEFAULT_QUEUE, TraceError, TraceJob, WHOLE_CA
 /// Most cards that a job of Philly has on one node; larger ones are gangs of nodes.
 const PHILLY_NODE: u32 = 8;
 
-/// Which format a list of jobs has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobFormat {
     /// Alibaba `cluster-trace-gpu-v2023`.
@@ -25,7 +24,6 @@ pub enum JobFormat {
 /// A list of jobs in order of submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobList {
-    /// Its format.
     pub format: JobFormat,
     /// Its jobs; in the order of the file where the trace has no times.
     pub jobs: Vec<TraceJob>,

@@ -25,7 +25,6 @@ pub(crate) const CARD_LIMIT: u32 = 1000;
 /// Thousandths of a card in one card.
 pub const WHOLE_CARD: u32 = 1000;
 
-/// A node of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceNode {
     /// Its name, unique in its list.
@@ -34,7 +33,6 @@ pub struct TraceNode {
     pub cpu_milli: u64,
     /// Memory of the host in MiB.
     pub memory_mib: u64,
-    /// Number of cards.
     pub cards: u32,
     /// Model of the cards; empty when there are none.
     pub model: String,
@@ -79,10 +77,8 @@ impl Ask {
     }
 }
 
-/// A job of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Its name.
     pub name: String,
     /// When it was submitted, in milliseconds after the first of its list; 0 where the trace does not say.
     pub submitted_ms: u64,
@@ -90,9 +86,7 @@ pub struct TraceJob {
     pub runtime_ms: Option<u64>,
     /// Number of workers, placed together or not at all.
     pub workers: u32,
-    /// What each of them asks for.
     pub ask: Ask,
-    /// Its queue.
     pub queue: String,
     /// 0 to 100; higher goes first.
     pub priority: u32,
