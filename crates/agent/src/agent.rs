@@ -60,18 +60,14 @@ pub enum AgentError {
     /// No client can be made.
     #[error("the members cannot be spoken to")]
     Client(#[source] ClientError),
-    /// The identity cannot be had.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The cards cannot be had.
     #[error(transparent)]
     Devices(#[from] DeviceError),
-    /// A folder cannot be used.
     #[error("the data folder {} cannot be used; the agent must be able to write there", path.display())]
     DataFolder {
-        /// The folder.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
@@ -93,9 +89,7 @@ pub enum AgentError {
     /// A port cannot be had.
     #[error("cannot listen on {address}; is something else there?")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// What the system said.
         #[source]
         source: io::Error,
     },

@@ -24,13 +24,11 @@ impl BootTime {
         Self(seconds * 1000 + nanos / 1_000_000)
     }
 
-    /// The time `duration` later.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// The moment that lies `duration` before this one.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))

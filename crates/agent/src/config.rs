@@ -42,7 +42,6 @@ pub enum CardSource {
 /// How a supervisor process is started: a program, its first arguments, and then the worker's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SupervisorCommand {
-    /// The program.
     pub program: PathBuf,
     /// Arguments before the folder.
     pub arguments: Vec<OsString>,
@@ -125,13 +124,10 @@ pub struct AgentConfig {
     pub http_listen: Option<SocketAddr>,
     /// Host name or address by which workers of other nodes reach this one (`MASTER_ADDR`).
     pub worker_host: String,
-    /// Labels of the node.
     pub labels: BTreeMap<String, String>,
-    /// The node's cards.
     pub cards: CardSource,
     /// Control group under which workers run, relative to each hierarchy's root; `None`: `tessera/<node name>`.
     pub cgroup_root: Option<String>,
-    /// Whom workers run as.
     pub run_as: RunAs,
     /// Groups that every worker gets, such as those that own device files. With [`RunAs::Agent`] workers have
     /// the agent's.
@@ -142,7 +138,6 @@ pub struct AgentConfig {
     pub data_dirs: Vec<PathBuf>,
     /// How often these folders are looked into.
     pub data_scan: Duration,
-    /// How checkpoints are kept.
     pub checkpoints: CheckpointConfig,
     /// How devices of PyTorch are served.
     pub device: DeviceConfig,
@@ -150,9 +145,7 @@ pub struct AgentConfig {
     pub time_slicing: Terms,
     /// Who divides the time of the cards that PyTorch finds.
     pub accelerator_slicing: TimeSlicing,
-    /// Bounds.
     pub limits: Limits,
-    /// How supervisors are started.
     pub supervisor: SupervisorCommand,
 }
 
@@ -313,11 +306,8 @@ fn check_cgroup_root(root: &str) -> Result<(), ConfigError> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` of the agent's configuration cannot be used: {problem}; {remedy}")]
 pub struct ConfigError {
-    /// The field.
     pub field: &'static str,
-    /// What is wrong with it.
     pub problem: String,
-    /// What to do.
     pub remedy: String,
 }
 

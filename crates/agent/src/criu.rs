@@ -43,9 +43,7 @@ const LONGEST_REASON: usize = 200;
 /// A CRIU that works here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Criu {
-    /// Its program.
     pub program: PathBuf,
-    /// Its version.
     pub version: String,
 }
 

@@ -37,7 +37,6 @@ pub trait Host: Send + 'static {
     fn now(&self) -> BootTime;
     /// Name of the node, for people.
     fn node_name(&self) -> &str;
-    /// The present boot.
     fn boot_id(&self) -> &str;
     /// Puts the term and the pool's id on disk; ends once they are there, however long that takes.
     fn keep_term(&self, term: Term, cluster_id: String) -> BoxFuture<'static, ()>;
@@ -96,7 +95,6 @@ impl Wanted {
 pub struct Line {
     /// How the worker stands as far as is known.
     pub status: Status,
-    /// What the node wants.
     pub wanted: watch::Receiver<Wanted>,
     /// Where to tell how it stands.
     pub(crate) node: Address<Input>,

@@ -23,7 +23,6 @@ pub struct Identity {
     pub uid: String,
     /// Raised by one at every start.
     pub incarnation: u64,
-    /// Highest term seen.
     pub highest_term: Term,
     /// The pool; empty before the first session.
     pub cluster_id: String,
@@ -38,7 +37,6 @@ pub struct Identity {
 pub struct FolderPlace {
     /// The host, by `/etc/machine-id`; empty where there is none.
     pub machine: String,
-    /// The folder's inode.
     pub inode: u64,
 }
 
@@ -57,15 +55,12 @@ impl FolderPlace {
     }
 }
 
-/// The identity cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read or written.
     #[error("the node's identity {} cannot be read or kept; is the data folder writable?", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
@@ -74,19 +69,14 @@ pub enum IdentityError {
         "the data folder {} was copied or moved from another place or host, where an agent may still speak for the node; empty it to make this a node of its own, or, if the other folder is not used any more, start the agent once with --moved-data-dir",
         path.display()
     )]
-    Copied {
-        /// The folder.
-        path: PathBuf,
-    },
+    Copied { path: PathBuf },
     /// The file does not hold an identity.
     #[error(
         "the node's identity {} is damaged; restore it from a copy, or empty the data folder, forget the node in the pool, and start again",
         path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
         #[source]
         source: serde_json::Error,
     },

@@ -32,7 +32,6 @@ pub struct View {
 }
 
 impl View {
-    /// The node as it is now.
     #[must_use]
     pub fn of(node: &Node, sessions: u64, now: BootTime) -> Self {
         let readings = node.readings(now);
@@ -65,9 +64,7 @@ impl View {
 /// What counts on its own, and is not read off the node.
 #[derive(Clone)]
 pub struct Meters {
-    /// Of actors.
     pub actors: ActorMeters,
-    /// Of checkpoints.
     pub checkpoints: Shelf,
 }
 

@@ -5,7 +5,6 @@ use std::io;
 
 use tessera_ledger::{HostCapacity, Mebibytes, MilliCpus};
 
-/// What of the host is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOffer {
     /// Processor time offered; `None`: all that there is, less `reserved_cpu`.

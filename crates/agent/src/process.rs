@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 /// A process: its pid and when it started (field 22 of `/proc/PID/stat`, in ticks since boot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// The pid.
     pub pid: i32,
     /// Start time in clock ticks since boot.
     pub start_ticks: u64,

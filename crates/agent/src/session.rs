@@ -71,7 +71,6 @@ pub async fn keep_session(
 enum Lasted {
     /// The leader had welcomed the node.
     Welcomed,
-    /// No leader was found.
     NotFound,
     /// The leader will not have this node.
     Refused,

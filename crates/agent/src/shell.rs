@@ -31,11 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What reaches the loop of the node.
 #[derive(Debug)]
 pub enum Input {
-    /// Something happened.
     Event(Event),
     /// The leader is looked for: what is to be said to it?
     HelloWanted(Reply<wire::Hello>),
-    /// A session works.
     Opened(Opened),
     /// Somebody wants to look at the node.
     Look(Reply<View>),

@@ -25,7 +25,6 @@ pub struct Limits {
     /// Whether it gets more CPU time while nobody else wants it.
     #[serde(default)]
     pub cpu_elastic: bool,
-    /// Memory in bytes.
     pub memory_bytes: Option<u64>,
 }
 
@@ -35,7 +34,6 @@ pub struct Limits {
 pub enum Version {
     /// Version 1 freezer.
     V1,
-    /// Version 2.
     V2,
 }
 
@@ -53,7 +51,6 @@ pub struct GroupRecord {
     pub missing: Vec<String>,
 }
 
-/// The group of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerGroup {
     record: GroupRecord,
@@ -177,7 +174,6 @@ impl WorkerGroup {
         !self.pids().into_iter().any(|pid| pid == UNKNOWN_PROCESS || has_live_thread(pid))
     }
 
-    /// Whether a process is in it.
     #[must_use]
     pub fn holds(&self, pid: i32) -> bool {
         self.pids().contains(&pid)

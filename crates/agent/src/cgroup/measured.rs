@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::group::{Version, WorkerGroup};
 use crate::process::ProcessStat;
 
-/// What a group has used and uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupUse {
     /// Processor time since it was made.

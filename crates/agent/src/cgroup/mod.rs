@@ -19,11 +19,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} control group file {}; check that the agent may write there (root, or a delegated subtree)", path.display())]
 pub struct CgroupError {
-    /// What was tried.
     pub action: &'static str,
-    /// Where.
     pub path: PathBuf,
-    /// What the kernel said.
     #[source]
     pub source: std::io::Error,
 }

@@ -9,14 +9,11 @@ use std::path::{Path, PathBuf};
 pub struct Hierarchies {
     /// The version 2 hierarchy, if mounted.
     pub unified: Option<Hierarchy>,
-    /// Version 1 hierarchies.
     pub legacy: Vec<Hierarchy>,
 }
 
-/// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted.
     pub mount: PathBuf,
     /// Version 1: its controllers, or `name=...`. Version 2: the controllers of its root.
     pub controllers: Vec<String>,

@@ -43,7 +43,6 @@ const fn id_of(part: &PartKey) -> CheckpointId {
     }
 }
 
-/// The part of that name.
 const fn part_of(id: &CheckpointId) -> PartKey {
     PartKey {
         job: JobId(id.job),

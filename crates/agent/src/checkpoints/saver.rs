@@ -182,7 +182,6 @@ pub(crate) enum NotKept {
     /// What a program wrote before its host lost power may be on the disk by half.
     #[error("its host was started anew before it was, and may have lost some of it")]
     Restarted,
-    /// The stores.
     #[error(transparent)]
     Store(#[from] Error),
 }
@@ -215,10 +214,8 @@ pub fn is_due_at_the_end(status: &Status, order: Option<&wire::WorkerOrder>, sav
     order.is_some_and(was_saved) && status.is_final() && saved.is_none_or(|saved| saved.sequence != CheckpointKey::LAST)
 }
 
-/// When an image is made.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// When the worker is stopped.
     AtTheEnd,
     /// While it runs, under this number.
     Snapshot(u64),
@@ -232,7 +229,6 @@ pub(super) struct Saving {
     /// Where its program writes what it needs to go on, if it is to.
     written: Option<PathBuf>,
     worker: WorkerId,
-    /// Rank of its program.
     program: Rank,
     job: JobId,
     attempt: u32,
@@ -342,12 +338,10 @@ impl Saving {
         }
     }
 
-    /// The worker.
     pub(super) const fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    /// Its folder.
     pub(super) const fn folder(&self) -> &WorkerFolder {
         &self.folder
     }

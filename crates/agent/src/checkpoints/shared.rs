@@ -48,7 +48,6 @@ impl SharedStore {
         Ok(Self { objects, file: data.join(FILE), of_pool: Mutex::default() })
     }
 
-    /// What is in it.
     pub const fn objects(&self) -> &Objects {
         &self.objects
     }

@@ -188,7 +188,6 @@ impl Shelf {
         }
     }
 
-    /// Everything that is kept here.
     pub fn kept(&self) -> BTreeSet<PartKey> {
         self.0.tickets.whole().iter().map(part_of).collect()
     }

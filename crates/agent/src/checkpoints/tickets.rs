@@ -30,7 +30,6 @@ struct Written {
     shared: bool,
 }
 
-/// All of them.
 #[derive(Clone, Debug)]
 pub(super) struct Tickets {
     folder: PathBuf,
@@ -67,12 +66,10 @@ impl Tickets {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of one.
     pub fn of(&self, id: &CheckpointId) -> Option<Known> {
         self.known().get(id).copied()
     }
 
-    /// Those that are whole.
     pub fn whole(&self) -> Vec<CheckpointId> {
         self.known().iter().filter(|(_, known)| known.whole).map(|(id, _)| *id).collect()
     }

@@ -11,7 +11,6 @@ use tessera_api::v1::DeviceUse;
 
 use super::word::read;
 
-/// Name of the file.
 const FILE: &str = ".use";
 /// Most bytes of it.
 const LONGEST: u64 = 4096;

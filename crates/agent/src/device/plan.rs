@@ -15,7 +15,6 @@ use crate::config::SupervisorCommand;
 /// How long the servers of other nodes may take at least.
 const OTHER_NODES: Duration = Duration::from_secs(120);
 
-/// Where the program of a slice server is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgramPlace {
@@ -65,7 +64,6 @@ pub struct Plan {
     pub build: String,
     /// How long they may take until the first listens.
     pub start_within: Duration,
-    /// Where their program is.
     pub place: ProgramPlace,
     /// The slices of the worker, with a server for each. The first one of the card serves the program.
     pub slices: Vec<PlannedSlice>,
@@ -74,7 +72,6 @@ pub struct Plan {
     pub across: Option<Across>,
 }
 
-/// One slice of the card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedSlice {
     /// PyTorch's name of the device.
@@ -87,7 +84,6 @@ pub struct PlannedSlice {
     pub part: f64,
     /// Threads of a processor; 0: as many as PyTorch takes.
     pub threads: u32,
-    /// Memory in MiB.
     pub memory_mib: u64,
 }
 

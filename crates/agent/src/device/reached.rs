@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::word::read;
 
-/// Name of the file.
 const FILE: &str = ".device";
 /// Most bytes of it.
 const LONGEST: u64 = 4096;

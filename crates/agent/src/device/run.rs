@@ -157,7 +157,6 @@ impl Worker {
         reached.tell(&own_folder()).map_err(|error| Problem::Reach(error.to_string()))
     }
 
-    /// Starts the server of one of the worker's slices.
     fn start_server(&self, slice: usize) -> Result<Server, Problem> {
         let (name, first) =
             self.plan.command.split_first().map_or(("", &[][..]), |(name, first)| (name.as_str(), first));

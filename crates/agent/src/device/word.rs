@@ -22,14 +22,12 @@ const LONGEST: u64 = 4096;
 /// Why a worker ended that did not end by its program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Word {
-    /// What that was.
     pub cause: Cause,
     /// For people.
     pub why: String,
 }
 
 impl Word {
-    /// Leaves it.
     pub(super) fn leave(&self, work: &Path) {
         // Without it the job is blamed, and its output says why.
         let _ = serde_json::to_vec(self).map(|word| fs::write(work.join(FILE), word));

@@ -18,11 +18,9 @@ use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
 pub enum Event {
     /// The leader is about to be looked for: what is to be said to it?
     HelloWanted,
-    /// A message of the leader.
     FromLeader(Box<wire::SessionResponse>),
     /// The search was in vain, or the session ended, for whatever reason.
     SessionClosed,
-    /// It is time for a heartbeat.
     HeartbeatDue,
     /// [`Effect::KeepTerm`] is on disk.
     TermKept(Term),
@@ -32,7 +30,6 @@ pub enum Event {
     Checkpoint(WorkerId, CheckpointNews),
     /// The checkpoints that this node keeps.
     Kept(BTreeSet<PartKey>),
-    /// Newest readings.
     Measured(Box<Readings>),
     /// Cards whose health changed, all cards given.
     CardsChanged(Vec<wire::CardDescription>),
@@ -45,7 +42,6 @@ pub enum Event {
 /// What came of a worker's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckpointNews {
-    /// Its part of one is saved.
     Saved(SavedPart),
     /// Its part of the one that it was to go on from cannot be had.
     Unusable {
@@ -62,7 +58,6 @@ pub enum CheckpointNews {
 /// What the pool said about itself when the node was welcomed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolTerms {
-    /// Number of this node.
     pub node_id: u32,
     /// Precision in which blocks are counted.
     pub reference: wire::Precision,
@@ -81,11 +76,9 @@ impl PoolTerms {
 /// A worker that is to be started.
 #[derive(Clone, Debug)]
 pub struct LaunchOrder {
-    /// The worker.
     pub worker: WorkerId,
     /// The order as received.
     pub order: Arc<wire::WorkerOrder>,
-    /// Fence of the order.
     pub fence: Fence,
     /// Until when it may run; `None`: it needs no lease.
     pub lease: Option<Lease>,
@@ -108,54 +101,38 @@ pub enum Effect {
     Warn(String),
     /// Put the term and the pool's id on disk, then say so.
     KeepTerm {
-        /// The term.
         term: Term,
-        /// The pool.
         cluster_id: String,
     },
     /// Send heartbeats that often.
     HeartbeatEvery(Duration),
-    /// Start a worker.
     Launch(Box<LaunchOrder>),
     /// Let a worker run on.
     Renew {
-        /// Which.
         worker: WorkerId,
-        /// By whose word.
         fence: Fence,
-        /// Until when.
         lease: Lease,
     },
-    /// Stop a worker.
     Stop {
-        /// Which.
         worker: WorkerId,
-        /// By whose word.
         fence: Fence,
-        /// How.
         policy: StopPolicy,
-        /// Why.
         cause: Cause,
     },
     /// Whether what a worker that is told to stop has written when it ends is kept, because its job is to go on.
     SaveAtEnd {
-        /// Which.
         worker: WorkerId,
-        /// Whether it is.
         save: bool,
     },
     /// The slices of a worker's virtual card have other numbers or weights than before: its file is brought up to date.
     Readdress {
-        /// Which.
         worker: WorkerId,
-        /// Its newest order.
         order: Arc<wire::WorkerOrder>,
     },
     /// Do this with the checkpoints on the node's disk.
     Tend(Box<wire::CheckpointOrders>),
     /// Keep a worker's output that long, then remove it; nothing else of it is needed any more.
     Forget {
-        /// Which.
         worker: WorkerId,
         /// How long; `None`: as long as the node's configuration says.
         retention: Option<Duration>,

@@ -22,14 +22,12 @@ use crate::worker::{Measurable, WorkerId, WorkerUse, is_elastic};
 /// library of theirs hangs.
 const STALE: Duration = Duration::from_secs(10);
 
-/// The newest readings of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings {
     /// When they were there, or, when nothing was read yet, when the agent began; `None`: nobody says.
     pub at: Option<BootTime>,
     /// What its cards are, by index.
     pub hardware: Arc<[Hardware]>,
-    /// Of its cards.
     pub cards: Vec<Sample>,
     /// Of workers that were here.
     pub workers: BTreeMap<WorkerId, WorkerUse>,
@@ -48,9 +46,7 @@ impl Readings {
 /// What a worker holds of one card of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldSlice {
-    /// Blocks.
     pub blocks: u64,
-    /// Memory in MiB.
     pub memory_mib: u64,
 }
 
@@ -58,15 +54,11 @@ pub struct HeldSlice {
 /// it was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerView {
-    /// Its job.
     pub job: u64,
-    /// Its rank.
     pub rank: u32,
-    /// The queue of its job.
     pub queue: String,
     /// What it holds, by card.
     pub held: BTreeMap<u32, HeldSlice>,
-    /// What it uses.
     pub used: WorkerUse,
 }
 

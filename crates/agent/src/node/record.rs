@@ -21,18 +21,15 @@ pub enum Stage {
     Waiting,
     /// Handed to the launcher: from here on it exists once and for all.
     Launched,
-    /// Over.
     Over,
 }
 
 /// What a node knows of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerRecord {
-    /// How it stands.
     pub status: Status,
     /// The newest order; `None` for a worker that was found and not yet ordered.
     pub order: Option<Arc<wire::WorkerOrder>>,
-    /// How far it has come.
     pub stage: Stage,
     /// The leader's newest word: it should be here.
     pub granted: bool,
@@ -71,7 +68,6 @@ impl WorkerRecord {
         Self { adopted: true, ..Self::new(status, order, stage) }
     }
 
-    /// The same with what was saved of it before.
     #[must_use]
     pub fn with_saved(mut self, saved: Option<SavedPart>) -> Self {
         self.saved = saved;
@@ -155,7 +151,6 @@ impl WorkerRecord {
         self.order.as_ref().is_some_and(|order| order.keep_on_disconnect)
     }
 
-    /// What is said of it.
     #[must_use]
     pub fn report(&self) -> wire::WorkerReport {
         let status = &self.status;
@@ -224,7 +219,6 @@ pub fn policy_of(policy: Option<&wire::StopPolicy>) -> StopPolicy {
     StopPolicy { signal: policy.signal.parse().unwrap_or_default(), grace }
 }
 
-/// The name of a worker as the wire writes it.
 #[must_use]
 pub const fn to_ref(worker: WorkerId) -> wire::WorkerRef {
     wire::WorkerRef { allocation_id: worker.allocation.0, epoch: worker.epoch.0, rank: worker.rank.0 }
@@ -246,7 +240,6 @@ const fn phase_of(phase: Phase) -> wire::WorkerPhase {
     }
 }
 
-/// The name of a cause as the wire writes it.
 #[must_use]
 pub const fn cause_of(cause: Cause) -> wire::StopCause {
     match cause {

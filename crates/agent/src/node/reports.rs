@@ -37,7 +37,6 @@ struct Unanswered {
 }
 
 impl Reports {
-    /// Nothing was reported yet.
     pub const fn new(term_kept: bool) -> Self {
         Self { term_kept, last_id: 0, cards_due: false, cached_due: false, unanswered: BTreeMap::new() }
     }

@@ -21,10 +21,8 @@ use crate::worker::{Lease, Term};
 /// Heartbeats whose answers are still waited for; older ones are given up.
 const MAX_UNANSWERED: usize = 64;
 
-/// Where the session stands.
 #[derive(Debug)]
 pub enum Session {
-    /// There is none.
     Closed,
     /// Hello was said.
     Greeting,

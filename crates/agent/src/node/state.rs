@@ -16,20 +16,15 @@ use crate::worker::{Fence, Lease, Term, WorkerId};
 /// What workers hold of one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CardUse {
-    /// Blocks.
     pub blocks: u64,
-    /// Memory in MiB.
     pub memory_mib: u64,
-    /// Slices.
     pub slices: u64,
 }
 
 /// What does not change while an agent runs.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
-    /// Name of the node.
     pub name: String,
-    /// Its identity.
     pub uid: String,
     /// Which start of the agent this is.
     pub incarnation: u64,
@@ -37,9 +32,7 @@ pub struct NodeFacts {
     pub address: String,
     /// Where workers of other nodes reach this one.
     pub worker_host: String,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// The present boot.
     pub boot_id: String,
     /// Drawn at this start of the agent.
     pub start_nonce: String,
@@ -49,7 +42,6 @@ pub struct NodeFacts {
     pub host: Option<wire::HostCapacity>,
 }
 
-/// The state of a node.
 #[derive(Debug)]
 pub struct Node {
     pub(super) facts: NodeFacts,
@@ -143,7 +135,6 @@ impl Node {
         self.workers.values()
     }
 
-    /// One of them.
     #[must_use]
     pub fn worker(&self, worker: WorkerId) -> Option<&WorkerRecord> {
         self.workers.get(&worker)
@@ -167,7 +158,6 @@ impl Node {
         matches!(self.session, Session::Open(_))
     }
 
-    /// Highest term seen.
     #[must_use]
     pub const fn highest_term(&self) -> Term {
         self.highest_term
@@ -306,7 +296,6 @@ impl Node {
         cards
     }
 
-    /// Time left of the lease.
     #[must_use]
     pub fn lease_remaining(&self, now: BootTime) -> std::time::Duration {
         self.lease.map_or(std::time::Duration::ZERO, |lease| now.until(lease.stop_at))

@@ -30,7 +30,6 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The step that a child reported.
     pub(super) fn from_number(number: u8) -> Option<Self> {
         [Self::Group, Self::Folder, Self::Exec, Self::Setup, Self::Proc, Self::Account, Self::Place]
             .into_iter()

@@ -84,7 +84,6 @@ impl Companion {
         Ok(Self { process, channel, lines: Lines::default(), speaks: true, patience })
     }
 
-    /// The process.
     pub const fn process(&self) -> ProcessId {
         self.process
     }

@@ -30,7 +30,6 @@ struct Connection {
     open: bool,
 }
 
-/// The sockets of a supervisor.
 #[derive(Debug)]
 pub struct Connections {
     listener: UnixListener,
@@ -90,14 +89,12 @@ impl Connections {
         received
     }
 
-    /// Answers one agent.
     pub fn answer(&mut self, number: usize, notice: &Notice) {
         if let Some(connection) = self.connections.get_mut(number) {
             connection.send(notice);
         }
     }
 
-    /// Tells every agent.
     pub fn tell_all(&mut self, notice: &Notice) {
         for connection in &mut self.connections {
             connection.send(notice);

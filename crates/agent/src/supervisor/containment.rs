@@ -24,7 +24,6 @@ impl Containment {
         Self { group, init, supervisor }
     }
 
-    /// The control group.
     #[must_use]
     pub const fn group(&self) -> &WorkerGroup {
         &self.group

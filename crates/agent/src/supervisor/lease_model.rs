@@ -70,7 +70,6 @@ enum Flaw {
     NoWait,
     /// A node is granted a lease while its loss is on its way into the log.
     CondemnedIsGranted,
-    /// The agent holds the deadline itself.
     AgentHoldsDeadline,
     /// Kills take longer than there is time for.
     SlowKill,

@@ -63,7 +63,6 @@ impl Machine {
         }
     }
 
-    /// How the worker stands.
     #[must_use]
     pub const fn status(&self) -> &Status {
         &self.status

@@ -21,14 +21,12 @@ pub const MAX_FRAME: usize = 256 * 1024;
 /// Everything a supervisor needs to know, written by the agent into the worker's folder before the supervisor starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// The worker.
     pub worker: WorkerId,
     /// Its job, for people.
     pub job: u64,
     /// When the agent began to start it, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub ordered_unix_ms: Option<u64>,
-    /// Fence of the order.
     pub fence: Fence,
     /// Until when it may run; `None`: it may run on without (on_disconnect: keep).
     pub lease: Option<Lease>,
@@ -54,7 +52,6 @@ pub struct Launch {
     pub environment: BTreeMap<String, String>,
     /// Where the program starts.
     pub working_directory: PathBuf,
-    /// Limits of its control group.
     pub limits: Limits,
     /// Its control group, below each hierarchy's root.
     pub cgroup: String,
@@ -62,7 +59,6 @@ pub struct Launch {
     pub cgroup_root: String,
     /// How it is told to stop where the reason does not say: time limit, shutdown of the host.
     pub stop: StopPolicy,
-    /// Longest run.
     pub time_limit: Option<Duration>,
     /// Bytes of one file of output.
     pub output_file_bytes: u64,
@@ -98,20 +94,13 @@ const fn longest_lease() -> Duration {
 pub enum Request {
     /// The order is durable: start the process.
     Begin,
-    /// The lease goes on.
     Renew {
-        /// Who says so.
         fence: Fence,
-        /// Until when.
         lease: Lease,
     },
-    /// Stop the worker.
     Stop {
-        /// Who says so.
         fence: Fence,
-        /// How.
         policy: StopPolicy,
-        /// Why.
         cause: Cause,
         /// Whether its job is to go on later: its processes are dumped first, where they can be.
         #[serde(default)]
@@ -138,7 +127,6 @@ pub enum Request {
 pub struct Notice {
     /// Why the request was refused, if it was.
     pub refused: Option<String>,
-    /// How things are.
     pub status: Status,
 }
 
@@ -148,7 +136,6 @@ pub enum FrameError {
     /// Longer than [`MAX_FRAME`].
     #[error("a frame of {0} bytes is longer than the {MAX_FRAME} that are taken; the connection must be closed")]
     TooLong(usize),
-    /// Not a message.
     #[error("a frame does not hold a message of this release; the connection must be closed")]
     Malformed(#[source] serde_json::Error),
 }

@@ -25,9 +25,7 @@ const STACK: usize = 128 * 1024;
 /// One of a worker's two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
@@ -67,7 +65,6 @@ impl Stream {
 /// How much output is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of one file.
     pub file_bytes: u64,
     /// Files of one stream.
     pub files: u32,

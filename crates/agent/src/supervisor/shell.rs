@@ -39,14 +39,8 @@ use crate::worker::WORK_FOLDER;
 /// Why a supervisor could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// A step of the preparation failed.
     #[error("cannot {step}: {source}")]
-    Step {
-        /// The step.
-        step: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    Step { step: &'static str, source: io::Error },
     /// There is a supervisor already.
     #[error("another supervisor is at work in this folder")]
     Taken,

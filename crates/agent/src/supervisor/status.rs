@@ -18,7 +18,6 @@ use crate::worker::{Fence, Lease, WorkerId};
 /// Name of the status file in a worker's folder.
 pub const STATUS_FILE: &str = "status.json";
 
-/// Where a worker stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -44,13 +43,10 @@ pub enum Cause {
     StartFailed,
     /// It could not be started, for a reason that lies in this node: a full disk, no control group, no supervisor.
     NodeFault,
-    /// An order told so.
     Ordered,
-    /// Its lease was not renewed.
     LeaseExpired,
     /// It ran longer than its time limit.
     TimeLimit,
-    /// Nobody had granted it.
     NotGranted,
     /// The kernel killed it for using more memory than granted.
     OutOfMemory,
@@ -84,33 +80,24 @@ impl fmt::Display for Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// With an exit code.
     Code(i32),
-    /// By a signal of that number.
     Signal(i32),
 }
 
-/// How a worker stands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Status {
-    /// The worker.
     pub worker: WorkerId,
-    /// Its job.
     pub job: u64,
-    /// Where it stands.
     pub phase: Phase,
     /// The boot in which the process ids below mean something.
     pub boot_id: String,
-    /// The supervisor.
     pub supervisor: Option<ProcessId>,
     /// The worker's first process; its process group and session have the same number.
     pub process: Option<ProcessId>,
     /// The init of its PID namespace; `None` where the host gives none.
     #[serde(default)]
     pub init: Option<ProcessId>,
-    /// Its control group.
     pub group: GroupRecord,
-    /// Highest fence seen.
     pub fence: Fence,
     /// The lease in force; `None`: it needs none.
     pub lease: Option<Lease>,
@@ -137,7 +124,6 @@ pub struct Status {
     /// When its process started, on the clock of the host, which nobody sets.
     #[serde(default)]
     pub started_boot: Option<BootTime>,
-    /// When its process started.
     pub started_unix_ms: Option<u64>,
     /// When it was told to stop or its first process ended by itself, whichever was first.
     #[serde(default)]
@@ -145,7 +131,6 @@ pub struct Status {
     /// When its first process ended.
     #[serde(default)]
     pub exited_unix_ms: Option<u64>,
-    /// When it was over.
     pub stopped_unix_ms: Option<u64>,
 }
 

@@ -96,13 +96,11 @@ pub struct TurnBook {
 }
 
 impl TurnBook {
-    /// Nothing was noted yet.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         Self { terms, entries: Arc::default() }
     }
 
-    /// How time is divided.
     #[must_use]
     pub const fn terms(&self) -> Terms {
         self.terms
@@ -150,7 +148,6 @@ impl TurnBook {
         turns.newest.clear();
     }
 
-    /// How the time of a card is divided.
     #[must_use]
     pub fn of_card(&self, card: u32, share: ShareControl) -> Slicing {
         let turns = self.entries().cards.get(&card).cloned().unwrap_or_default();

@@ -11,18 +11,14 @@ use crate::worker::WorkerId;
 pub struct Holders {
     /// Blocks of each card, by its index.
     pub blocks: BTreeMap<u32, u32>,
-    /// The workers.
     pub workers: Vec<Holder>,
 }
 
 /// A worker that computes.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// Which.
     pub worker: WorkerId,
-    /// Its job.
     pub job: u64,
-    /// Its control group.
     pub group: GroupRecord,
     /// Its runs of blocks on this node: card, first block, blocks.
     pub blocks: Vec<(u32, u32, u32)>,

@@ -19,7 +19,6 @@ use std::time::Duration;
 use crate::config::ConfigError;
 use crate::worker::WorkerId;
 
-/// Longest round.
 const LONGEST_ROUND: Duration = Duration::from_secs(10);
 
 /// How time is divided.
@@ -58,7 +57,6 @@ impl Terms {
 /// A worker on a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// Which.
     pub worker: WorkerId,
     /// Its blocks on the card: the first of each run, from 0, and how many.
     pub blocks: Vec<(u32, u32)>,
@@ -71,13 +69,10 @@ pub struct Tenant {
 pub struct Turn {
     /// Who computes; `None`: nobody.
     pub whose: Option<WorkerId>,
-    /// How long, in seconds.
     pub seconds: f64,
-    /// What kind of turn it is.
     pub kind: Kind,
 }
 
-/// What a turn is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Of what the worker holds.
@@ -110,7 +105,6 @@ struct Due {
     seconds: f64,
 }
 
-/// The rounds of one card.
 #[derive(Clone, Debug)]
 pub struct Rounds {
     round: f64,

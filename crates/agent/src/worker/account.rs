@@ -24,9 +24,7 @@ use super::id::WorkerId;
 /// A user id, its group, and the further groups of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// User id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
     /// Further groups, such as those that own device files.
     pub groups: Vec<u32>,
@@ -37,9 +35,7 @@ pub struct Account {
 /// What the host knows of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Person {
-    /// Its name.
     pub name: String,
-    /// Its home.
     pub home: String,
 }
 
@@ -47,9 +43,7 @@ pub struct Person {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct UserIds {
-    /// The first.
     pub first: u32,
-    /// How many.
     pub count: u32,
 }
 

@@ -46,7 +46,6 @@ impl BlankFolder {
         Ok(blank)
     }
 
-    /// Where it is.
     pub fn folder(&self) -> WorkerFolder {
         WorkerFolder::at(self.0.clone().unwrap_or_default())
     }

@@ -64,7 +64,6 @@ const MEMORY_OF_EXPIRED: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerFolders(PathBuf);
 
-/// The folder of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerFolder(PathBuf);
 
@@ -92,7 +91,6 @@ struct Settled {
 /// stopped (law L2), but searched for.
 #[derive(Debug)]
 pub struct FoundWorker {
-    /// Its name.
     pub worker: WorkerId,
     /// Its order; `None`: it cannot be read.
     pub order: Option<wire::WorkerOrder>,
@@ -154,7 +152,6 @@ impl WorkerFolders {
         Ok(removed)
     }
 
-    /// Where they are.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
@@ -173,19 +170,16 @@ impl WorkerFolders {
 }
 
 impl WorkerFolder {
-    /// The folder at a path.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A file in it.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
@@ -297,7 +291,7 @@ impl WorkerFolder {
         FoundWorker { worker, order, status, damage }
     }
 
-    /// The order; `None` when there is none.
+    /// `None` when there is none.
     pub(crate) fn order(&self) -> io::Result<Option<wire::WorkerOrder>> {
         match fs::read(self.file(ORDER_FILE)) {
             // It was made ahead, and its host lost power before it was written.

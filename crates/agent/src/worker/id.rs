@@ -10,7 +10,6 @@ use tessera_ledger::{AllocationId, Epoch, Rank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkerId {
-    /// The allocation.
     pub allocation: AllocationId,
     /// The index of the log entry that made it: fences older ones.
     pub epoch: Epoch,

@@ -45,21 +45,16 @@ use crate::supervisor::message::Launch;
 /// What every launch on a node needs.
 #[derive(Clone)]
 pub struct Launcher {
-    /// Name of the node.
     pub node: String,
-    /// Folders of the workers.
     pub folders: WorkerFolders,
-    /// The cards.
     pub devices: Arc<Mutex<NodeDevices>>,
     /// Control group under which workers run.
     pub cgroup_root: String,
     /// Bounds on output and kills.
     pub bounds: Bounds,
-    /// How supervisors are started.
     pub supervisor: SupervisorCommand,
     /// What was made ahead.
     pub spare: Spare,
-    /// Whom workers run as.
     pub accounts: Accounts,
     /// Checkpoints that are kept here.
     pub(crate) shelf: Shelf,
@@ -82,7 +77,6 @@ pub type Addressed = Arc<Mutex<BTreeMap<WorkerId, (u64, Arc<wire::WorkerOrder>)>
 /// A supervisor that has everything and waits for the word to begin.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The supervisor.
     pub child: Child,
     /// This agent's end of its first socket.
     pub stream: UnixStream,

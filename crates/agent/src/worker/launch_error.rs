@@ -42,18 +42,14 @@ pub enum LaunchError {
     /// The same worker was here before.
     #[error("the worker was started here before; it is never started twice")]
     StartedBefore,
-    /// There is no identity for it.
     #[error(transparent)]
     Account(#[from] AccountError),
     /// A file cannot be written.
     #[error("the worker's folder cannot be prepared: {0}")]
     Folder(#[source] io::Error),
-    /// The supervisor cannot be started.
     #[error("the supervisor `{}` cannot be started: {source}", program.display())]
     Supervisor {
-        /// The program.
         program: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },

@@ -31,9 +31,7 @@ const FIRST_WORD: Duration = Duration::from_secs(60);
 /// How often it is looked whether the supervisor acts on its deadline.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// One worker's link.
 pub struct Link {
-    /// Its folder.
     pub folder: WorkerFolder,
     /// Its control group, below each hierarchy's root.
     pub cgroup: String,
@@ -357,7 +355,6 @@ async fn stopped(wanted: &mut watch::Receiver<Wanted>) -> Cause {
     }
 }
 
-/// Sends a supervisor a request.
 pub(crate) async fn send(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
     let frame = encode(request).map_err(io::Error::other)?;
     stream.write_all(&frame).await

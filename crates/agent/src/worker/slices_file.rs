@@ -9,7 +9,6 @@ use tessera_ledger::{Mebibytes, Owner};
 
 use super::folder::WorkerFolder;
 
-/// Its name.
 pub(super) const FILE: &str = "grant.json";
 
 #[derive(Serialize, Deserialize)]

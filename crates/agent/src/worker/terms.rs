@@ -24,9 +24,7 @@ impl fmt::Display for Term {
 /// Orders with an older fence than the highest seen are refused (law L2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fence {
-    /// The leader's term.
     pub term: Term,
-    /// The allocation's epoch.
     #[serde(with = "epoch_number")]
     pub epoch: Epoch,
 }
@@ -61,9 +59,7 @@ mod epoch_number {
 /// Until when work may run: the agent's own clock, counted from when it sent the heartbeat that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
-    /// Workers are told to stop at this time.
     pub stop_at: BootTime,
-    /// Workers are killed at this time.
     pub kill_at: BootTime,
 }
 

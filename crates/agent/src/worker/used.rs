@@ -22,16 +22,12 @@ use crate::turns::TurnTimes;
 /// A worker that can be measured.
 #[derive(Clone, Debug)]
 pub struct Measurable {
-    /// Which.
     pub worker: WorkerId,
-    /// Its control group.
     pub group: GroupRecord,
 }
 
-/// What a worker uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkerUse {
-    /// Of its host.
     pub host: HostUse,
     /// Processor time since its start.
     pub processor_time: Duration,
@@ -80,7 +76,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Nothing was measured yet.
     #[must_use]
     pub const fn new(folders: WorkerFolders) -> Self {
         Self { folders, last: BTreeMap::new() }

@@ -52,7 +52,6 @@ struct Versioned {
     version: u64,
 }
 
-/// A whole virtual card as its worker sees it.
 #[derive(Debug, Serialize)]
 pub struct VirtualCardFile<'a> {
     format: u32,

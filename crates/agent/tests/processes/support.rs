@@ -220,7 +220,6 @@ pub fn spawn(folder: &Path) -> (Child, UnixStream) {
     (child, ours)
 }
 
-/// The supervisor as a program.
 pub fn supervisor_program() -> PathBuf {
     example("supervise")
 }

@@ -25,9 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What came of a word to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It has heard that the program is there.
     Here,
-    /// It has heard that the program has ended.
     Over,
     /// It has heard nothing, and why.
     Nothing(String),

@@ -59,14 +59,12 @@ impl Speaker {
     }
 }
 
-/// How far a save is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Save {
     /// None is wanted.
     Idle,
     /// The server is to be asked as soon as it is there.
     Wanted,
-    /// It was asked.
     Asked,
 }
 

@@ -20,7 +20,6 @@ pub const WORD: &str = "with-driver";
 const PAUSE: &str = "pause";
 /// Brings it back, and lets them go on.
 const RESUME: &str = "resume";
-/// The driver's library.
 const LIBRARY: &str = "libcuda.so.1";
 /// How the library is called in whatever process has loaded it.
 const LOADED: &str = "/libcuda.so";

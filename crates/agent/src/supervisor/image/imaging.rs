@@ -56,7 +56,6 @@ pub enum Ended {
     Noted,
     /// The tree stands still, and what it has on its card is to be saved.
     Stands,
-    /// A dump is over.
     Dumped(Result<Box<ImageRecord>, String>),
     /// A tree was dumped that goes on, or was not.
     Snapshotted(Snapshot),

@@ -67,11 +67,9 @@ const GHOST_LIMIT: &str = "1G";
 /// How a worker is dumped and restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePlan {
-    /// CRIU.
     pub criu: PathBuf,
-    /// Its version.
+    /// Of CRIU.
     pub version: String,
-    /// Name of this node.
     pub node: String,
     /// The worker's folder, as the host sees it.
     pub folder: PathBuf,
@@ -89,7 +87,6 @@ pub struct ImagePlan {
 /// What restoring an image takes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageRecord {
-    /// Form of this record.
     pub format: u32,
     /// Where it was dumped.
     pub node: String,
@@ -108,14 +105,12 @@ pub struct ImageRecord {
     pub on_cards: Vec<i32>,
     /// User and group that it runs as.
     pub user: u32,
-    /// Group that it runs as.
     pub group: u32,
 }
 
 /// What becomes of a tree that was dumped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then<'a> {
-    /// It is ended.
     End,
     /// Each of its processes is stopped, until somebody lets it go on or ends it.
     StandStill,
@@ -126,7 +121,6 @@ pub(super) enum Then<'a> {
 /// What came of an image that was made while the processes ran.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Its number.
     pub number: u64,
     /// What restoring it takes; `None`: there is none.
     pub image: Option<ImageRecord>,
@@ -135,7 +129,6 @@ pub struct Snapshot {
 }
 
 impl ImageRecord {
-    /// Reads the record of a checkpoint.
     pub(super) fn load(checkpoint: &Path) -> io::Result<Self> {
         let record: Self = serde_json::from_slice(&fs::read(checkpoint.join(RECORD_FILE))?)?;
         if record.format == FORMAT {

@@ -26,7 +26,6 @@ pub(super) struct Running {
 pub(super) enum Step {
     /// What lies on cards is brought into memory.
     Pause {
-        /// The processes.
         processes: Vec<ProcessId>,
         /// The first of the tree.
         first: ProcessId,
@@ -35,12 +34,10 @@ pub(super) enum Step {
     Dump {
         /// The first of the tree.
         first: ProcessId,
-        /// Those.
         paused: Vec<ProcessId>,
     },
     /// The tree is dumped under this number, and goes on.
     Snapshot {
-        /// The number.
         number: u64,
         /// The first of the tree.
         first: ProcessId,
@@ -49,10 +46,8 @@ pub(super) enum Step {
     Copy(u64),
     /// It could not be, and goes on.
     GoOn {
-        /// Why.
         why: String,
     },
-    /// The tree is restored.
     Restore,
     /// What lay on cards is brought back.
     Return(ProcessId),
@@ -65,7 +60,6 @@ impl Step {
 }
 
 impl Running {
-    /// What it has said.
     pub(super) fn said(&self) -> String {
         let mut said = vec![0; 1 << 16];
         let length = self.says.read_at(&mut said, 0).unwrap_or(0);

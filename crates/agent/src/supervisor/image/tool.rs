@@ -33,18 +33,15 @@ pub enum At {
 pub struct Handed {
     /// What it leads to.
     pub pipe: OwnedFd,
-    /// Its number.
     pub number: i32,
 }
 
 /// CRIU, about to be started.
 #[derive(Debug)]
 pub struct Tool {
-    /// Its program.
     pub program: PathBuf,
     /// Name and arguments.
     pub words: Vec<String>,
-    /// What it sees.
     pub at: At,
     /// Where it says what went wrong.
     pub says: OwnedFd,

@@ -22,13 +22,11 @@ pub struct Now {
 /// Everything that can happen to a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The worker's process was started.
     Started(ProcessId),
     /// It could not be started: whose fault that is, and why.
     StartFailed(NoStart),
     /// The worker's first process ended.
     Exited {
-        /// How.
         exit: Exit,
         /// Whose fault that was and what is to be said of it, where more is known than how it ended.
         because: Option<(Cause, String)>,
@@ -37,7 +35,6 @@ pub enum Event {
     Dumped(Result<Box<ImageRecord>, String>),
     /// They were dumped while they ran, and run on; or they were not.
     Snapshotted(Snapshot),
-    /// What a probe found.
     Probed {
         /// Nothing of the worker is alive.
         empty: bool,
@@ -82,7 +79,6 @@ pub enum Effect {
 pub struct Rules {
     /// How it is stopped where nobody says.
     pub stop: StopPolicy,
-    /// Longest run.
     pub time_limit: Option<Duration>,
     /// How long a kill may take before it counts as unconfirmed.
     pub kill_confirmation: Duration,

@@ -38,7 +38,6 @@ impl Shell {
         self.ready.is_some() && !self.machine.status().is_final()
     }
 
-    /// What came of a start.
     pub(super) fn tell_start(&mut self, started: Result<Option<ProcessId>, NoStart>) {
         match started {
             Ok(Some(process)) => self.happen(Event::Started(process)),
