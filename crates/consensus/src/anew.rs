@@ -31,7 +31,6 @@ pub struct Beginning {
     pub old_term: Term,
     /// The index at which the state stands.
     pub index: LogIndex,
-    /// Log time of the state.
     pub log_time: LogTime,
 }
 
@@ -41,17 +40,10 @@ pub enum BeginError {
     /// The store has a log already.
     #[error("the data folder is in use already; give a folder that does not exist")]
     InUse,
-    /// The disk.
     #[error("the data folder cannot be written")]
     Store(#[from] StoreError),
-    /// The membership.
     #[error("member {member} cannot be the only member: {why}")]
-    Membership {
-        /// The member.
-        member: Member,
-        /// Why not.
-        why: String,
-    },
+    Membership { member: Member, why: String },
 }
 
 /// Waits until the store has done what it was asked for.

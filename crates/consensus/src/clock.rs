@@ -10,7 +10,6 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> LogTime;
 }
 
-/// The operating system's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

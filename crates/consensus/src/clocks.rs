@@ -63,7 +63,6 @@ impl Clocks {
         Clocks { own, voters: BTreeSet::new(), others: BTreeMap::new() }
     }
 
-    /// These members vote.
     pub(crate) fn set_voters(&mut self, voters: impl Iterator<Item = MemberId>) {
         self.voters = voters.collect();
     }

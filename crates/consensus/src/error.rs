@@ -34,10 +34,7 @@ pub enum StopReason {
     },
     /// The raft core ended by itself.
     #[error("its raft core ended: {what}")]
-    Core {
-        /// What it said.
-        what: String,
-    },
+    Core { what: String },
 }
 
 /// Why a command was not applied, or why it is not known whether it was.
@@ -62,9 +59,8 @@ pub enum ProposeError {
     /// The command is larger than an entry may be. Nothing was proposed.
     #[error("the command has {bytes} bytes; an entry holds at most {limit}")]
     TooLarge {
-        /// Its length in bytes.
         bytes: usize,
-        /// The limit in bytes.
+        /// In bytes.
         limit: usize,
     },
     /// This member's consensus has ended. Nothing was proposed: ask another member.
@@ -111,10 +107,7 @@ pub enum StartError {
     Unreadable(#[from] Unreadable),
     /// The raft core refused to start.
     #[error("raft cannot start: {what}")]
-    Core {
-        /// What it said.
-        what: String,
-    },
+    Core { what: String },
 }
 
 /// Why the membership was not changed, or why it is not known whether it was.
@@ -125,61 +118,37 @@ pub enum MembershipError {
     AlreadyInitialized,
     /// A list of founding members that cannot be right.
     #[error("the founding members are wrong: {why}")]
-    BadFounders {
-        /// What is wrong.
-        why: String,
-    },
-    /// A member could not be admitted.
+    BadFounders { why: String },
     #[error("{member} could not be admitted: {why}")]
-    NotAdmitted {
-        /// Which one.
-        member: Member,
-        /// Why.
-        why: String,
-    },
+    NotAdmitted { member: Member, why: String },
     /// The id is in use or was used before (ids are never used again).
     #[error("member id {id} is or was in use; the next free id is {next}")]
     IdUsed {
-        /// The id asked for.
         id: MemberId,
         /// The next free id.
         next: MemberId,
     },
-    /// No such member.
     #[error("there is no member {id}")]
-    NoSuchMember {
-        /// The id asked for.
-        id: MemberId,
-    },
+    NoSuchMember { id: MemberId },
     /// The member is not a learner that can be promoted, or not a voter that can lead.
     #[error("member {id} {why}")]
     WrongRole {
-        /// The id asked for.
         id: MemberId,
         /// What it is instead.
         why: &'static str,
     },
     /// The last voter cannot be removed.
     #[error("member {id} is the only voter; promote another one first")]
-    LastVoter {
-        /// The id asked for.
-        id: MemberId,
-    },
+    LastVoter { id: MemberId },
     /// Another change is under way; one at a time.
     #[error("another change of the membership is under way; retry when it has ended")]
     InProgress,
     /// A member lags too far behind to be promoted or to take the lead before the deadline.
     #[error("member {id} did not catch up in time; retry later")]
-    Lagging {
-        /// Which one.
-        id: MemberId,
-    },
+    Lagging { id: MemberId },
     /// Leadership was to be handed over, and the member that it came from was elected again.
     #[error("member {id} was to lead and was not elected; retry")]
-    NotElected {
-        /// Who was to lead.
-        id: MemberId,
-    },
+    NotElected { id: MemberId },
     /// This member does not lead: ask the leader.
     #[error("this member is not the leader{}", hint(.leader.as_ref()))]
     NotLeader {

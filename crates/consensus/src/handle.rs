@@ -39,7 +39,6 @@ pub struct Applied<O> {
     pub term: Term,
     /// When it went into that entry; until then it waited for others to be on their way.
     pub entered: Instant,
-    /// What the machine answered.
     pub outcome: O,
 }
 
@@ -103,7 +102,6 @@ impl Drop for Withdraw {
 }
 
 impl<M: Machine> Consensus<M> {
-    /// Which member of which cluster this is.
     pub fn identity(&self) -> &Identity {
         &self.inner.shared.identity
     }

@@ -11,13 +11,10 @@ use crate::types::Content;
 /// Bytes of entries read at once.
 const READ_BYTES: u64 = 8 << 20;
 
-/// A history that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The disk.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A record.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// The beginning of the log was removed and no snapshot stands for it.
@@ -31,7 +28,6 @@ pub enum HistoryError {
 /// What a machine was fed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastEntry {
-    /// Where and when.
     pub at: EntryPosition,
     /// Its commands; `None` for an entry without (a leader's first, a change of members).
     pub commands: Option<Vec<Bytes>>,

@@ -24,7 +24,6 @@ pub struct ClusterId(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a cluster id has 1 to 64 characters, each a letter, a digit, `-`, `_` or `.`; got {got:?}")]
 pub struct BadClusterId {
-    /// What was given.
     pub got: String,
 }
 
@@ -42,7 +41,6 @@ impl ClusterId {
         Ok(ClusterId(id.into()))
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,7 +55,6 @@ impl fmt::Display for ClusterId {
 /// A control-plane process that keeps a copy of the log: who it is and where it is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// Its id.
     pub id: MemberId,
     /// Its name for people; may be empty.
     pub name: String,
@@ -78,9 +75,7 @@ impl fmt::Display for Member {
 /// Which member of which cluster a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster.
     pub cluster: ClusterId,
-    /// The member.
     pub member: MemberId,
 }
 

@@ -54,7 +54,6 @@ pub(crate) struct Step {
     pub by: Duration,
 }
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogClock {
     /// How far behind the clocks log time may be without a step.

@@ -22,7 +22,6 @@ pub struct LogTime(pub u64);
 /// Where and when an entry was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryPosition {
-    /// Index of the entry.
     pub index: LogIndex,
     /// Term of the leader that wrote it.
     pub term: Term,

@@ -22,7 +22,6 @@ use crate::types::{LogId, TypeConfig, leader_of};
 /// Why a round confirmed nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum NotConfirmed {
-    /// This member does not lead.
     NotLeader(Option<Member>),
     /// No leader with a quorum answered. Worth another try.
     NoQuorum,

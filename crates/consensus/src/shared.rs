@@ -132,7 +132,6 @@ impl Shared {
         self.freshness().current_at = Some(Instant::now());
     }
 
-    /// When a leader was heard last.
     pub(crate) fn leader_heard_at(&self) -> Option<Instant> {
         self.freshness().heard.map(|(at, _)| at)
     }

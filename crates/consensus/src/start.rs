@@ -35,7 +35,6 @@ use crate::types::TypeConfig;
 /// What a member needs from its surroundings.
 #[derive(Clone)]
 pub struct Environment {
-    /// Its durable memory.
     pub store: Arc<dyn Store>,
     /// How it reaches other members.
     pub outbound: Outbound,

@@ -33,13 +33,10 @@ pub struct FollowerStatus {
 /// A member's view of itself and of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// This member.
     pub id: MemberId,
     /// Whether this data folder was admitted to the cluster; before, it neither votes nor stores entries.
     pub admitted: bool,
-    /// What it does.
     pub role: Role,
-    /// Its term.
     pub term: Term,
     /// The leader it knows in that term. A member that answers as leader is not always writable: see `quorum_fresh`.
     pub leader: Option<Member>,
@@ -56,7 +53,6 @@ pub struct Status {
     pub snapshot: LogIndex,
     /// Last entry removed from its log.
     pub purged: LogIndex,
-    /// Voters.
     pub voters: Vec<Member>,
     /// Members without a vote.
     pub learners: Vec<Member>,
@@ -100,9 +96,7 @@ impl Status {
 /// Whether this member leads and may act as leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// It was elected.
     Leading {
-        /// Its term.
         term: Term,
         /// Whether it applied everything up to its own first entry: what earlier leaders acknowledged is in its state.
         /// Actors of the leader start when this is true.

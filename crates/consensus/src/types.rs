@@ -174,7 +174,6 @@ impl RaftPayload for Payload {
     }
 }
 
-/// A log entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub id: LogId,

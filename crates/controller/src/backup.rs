@@ -60,7 +60,6 @@ pub struct Header {
     pub log_time_ms: u64,
     /// When it was taken, in milliseconds since the Unix epoch, by the clocks of a quorum.
     pub taken_at_ms: u64,
-    /// How much is in it.
     pub counts: Counts,
 }
 
@@ -69,9 +68,7 @@ pub struct Header {
 pub struct Counts {
     /// Nodes, forgotten ones included.
     pub nodes: u64,
-    /// Cards.
     pub cards: u64,
-    /// Queues.
     pub queues: u64,
     /// Allocations that hold blocks.
     pub allocations: u64,

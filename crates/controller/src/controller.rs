@@ -39,7 +39,6 @@ pub struct Means {
     pub usage: Option<Keeper>,
     /// What Prometheus sees.
     pub metrics: Arc<Metrics>,
-    /// The settings.
     pub config: ControllerConfig,
 }
 

@@ -23,14 +23,12 @@ const REST: u32 = 5;
 /// How long handing leadership over may take.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// How much room there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskSpace {
     /// At least the reserve, or the file system does not say.
     Ample,
     /// Less than the reserve.
     Short {
-        /// What is free, in bytes.
         free_bytes: u64,
         /// What must be free, in bytes.
         reserve_bytes: u64,

@@ -17,7 +17,6 @@ const LIMIT: usize = 65_536;
 pub enum Scope {
     /// The whole state: the reader is new, lagged too far behind, or the state was replaced by a snapshot.
     Everything,
-    /// These keys.
     Keys(Vec<Touched>),
 }
 
@@ -26,7 +25,6 @@ pub enum Scope {
 pub struct Change {
     /// The newest state.
     pub state: Arc<State>,
-    /// What changed.
     pub scope: Scope,
 }
 
@@ -65,7 +63,6 @@ pub struct Feed(Arc<Shared>);
 #[derive(Debug)]
 pub struct FeedReader(Arc<Shared>);
 
-/// A feed that begins with this state.
 #[must_use]
 pub fn feed(state: Arc<State>) -> (FeedWriter, Feed) {
     let slot = Slot { state, scope: Scope::Keys(Vec::new()), taken: true, open: false };

@@ -15,20 +15,15 @@ use crate::telemetry::{SliceReading, Telemetry, WorkerReading};
 pub struct SliceUse {
     /// Blocks that it holds.
     pub blocks: u64,
-    /// Memory that it holds, in bytes.
     pub memory_held_bytes: u64,
-    /// What it uses.
     pub used: SliceReading,
     /// Whether somebody measured that; otherwise it counts as nothing.
     pub measured: bool,
 }
 
-/// What a worker holds and uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerUse {
-    /// The worker.
     pub rank: Rank,
-    /// Its node.
     pub node: NodeId,
     /// When the reading arrived; `None`: there is none.
     pub at: Option<Instant>,
@@ -40,7 +35,6 @@ pub struct WorkerUse {
     pub slices: BTreeMap<u32, SliceUse>,
 }
 
-/// What a job holds and uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobUse {
     /// Its workers that are not over, by rank.
@@ -106,7 +100,6 @@ impl JobUse {
         self.workers.iter().map(|worker| worker.processors).sum()
     }
 
-    /// Memory of hosts that it uses, in bytes.
     #[must_use]
     pub fn host_memory_bytes(&self) -> u64 {
         self.workers.iter().map(|worker| worker.host_memory_bytes).fold(0, u64::saturating_add)

@@ -138,7 +138,6 @@ impl Metrics {
         Ok(page)
     }
 
-    /// The metrics of mailboxes.
     #[must_use]
     pub const fn actors(&self) -> &ActorMeters {
         &self.actors

@@ -21,7 +21,6 @@ const NAME: &str = "founding";
 /// What the blocks of a new pool are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewPool {
-    /// Size of a block.
     pub block_size: MilliTflops,
     /// Precision in which blocks are counted.
     pub reference: Precision,

@@ -11,13 +11,10 @@ use tessera_store::rocks;
 
 use crate::machine::{position, unreadable};
 
-/// A past that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PastError {
-    /// The folder.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The log.
     #[error(transparent)]
     History(#[from] HistoryError),
     /// A command or the snapshot.
@@ -28,7 +25,6 @@ pub enum PastError {
 /// An entry of the log in the ledger's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where and when it was committed.
     pub at: EntryPosition,
     /// Its requests; `None` for an entry without commands.
     pub requests: Option<Vec<Request>>,

@@ -48,28 +48,20 @@ const ANSWERS: usize = 8;
 pub enum Question {
     /// Why a job waits.
     Explain {
-        /// The job.
         job: JobId,
         /// Where the answer goes; `None` when there is no such job.
         reply: Reply<Option<Explanation>>,
     },
     /// What jobs wait for.
     Waits {
-        /// The jobs.
         jobs: Vec<JobId>,
         /// Where the answer goes: those of them that wait, each with what it waits for.
         reply: Reply<Vec<(JobId, WaitCode)>>,
     },
     /// What would become of a job if it was submitted now.
-    Preview {
-        /// The job.
-        spec: Box<JobSpec>,
-        /// Where the answer goes.
-        reply: Reply<Preview>,
-    },
+    Preview { spec: Box<JobSpec>, reply: Reply<Preview> },
     /// Begin to compact the pool.
     StartCompaction {
-        /// What may be done.
         order: CompactionOrder,
         /// Most moves at once.
         at_once: u32,

@@ -48,7 +48,6 @@ pub enum ProposeError {
          retry when another member leads"
     )]
     StorageFull {
-        /// What is free, in bytes.
         free_bytes: u64,
         /// What must be free, in bytes.
         reserve_bytes: u64,
@@ -99,15 +98,12 @@ pub struct PoolHandle {
 /// What a [`PoolHandle`] is made of.
 #[derive(Debug)]
 pub struct Parts {
-    /// This member's consensus.
     pub consensus: Consensus<LedgerMachine>,
-    /// Its view of the ledger.
     pub view: LedgerView,
     /// What agents measure; filled on the leader.
     pub telemetry: Telemetry,
     /// What Prometheus sees.
     pub metrics: Arc<Metrics>,
-    /// The settings.
     pub config: Arc<ControllerConfig>,
     /// How it opens connections to other members and to agents.
     pub outbound: Outbound,
@@ -124,7 +120,6 @@ fn committed(applied: Applied<Outcome>) -> Committed {
 }
 
 impl PoolHandle {
-    /// Puts a handle together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         Self { inner: Arc::new(parts), new_pool: Arc::default() }
@@ -344,7 +339,6 @@ impl PoolHandle {
         &self.inner.metrics
     }
 
-    /// The settings.
     #[must_use]
     pub fn config(&self) -> &Arc<ControllerConfig> {
         &self.inner.config

@@ -12,18 +12,16 @@ use tokio::time::Instant;
 /// How many readings of a card are kept, so that a short window can be judged.
 const WINDOW: usize = 32;
 
-/// One reading of one card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardReading {
     /// When it arrived here.
     pub at: Instant,
     /// Share of time the card computed, 0 to 1.
     pub utilization_ratio: f64,
-    /// Memory in use in bytes.
     pub memory_used_bytes: u64,
     /// Degrees Celsius; absent when unknown.
     pub temperature_celsius: Option<f64>,
-    /// Watts; absent when unknown.
+    /// `None` when unknown.
     pub power_watts: Option<f64>,
     /// How its time is divided, as its agent says; absent when it does not.
     pub time_slicing: Option<TimeSlicing>,
@@ -34,13 +32,11 @@ pub struct CardReading {
 pub struct SliceReading {
     /// Share of what it may compute there that it computed; 1 is all of it.
     pub utilization_ratio: f64,
-    /// Memory in use in bytes.
     pub memory_used_bytes: u64,
     /// What a slice server does there, if the worker has one.
     pub device: Option<DeviceUse>,
 }
 
-/// One reading of one worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerReading {
     /// When it arrived here.
@@ -49,7 +45,6 @@ pub struct WorkerReading {
     pub epoch: Epoch,
     /// Processors of the host that it keeps busy.
     pub processors: f64,
-    /// Memory of the host that it uses, in bytes.
     pub host_memory_bytes: u64,
     /// Its slices by the card's index on the node.
     pub slices: BTreeMap<u32, SliceReading>,
@@ -63,9 +58,7 @@ type NodeWorkers = BTreeMap<(AllocationId, Rank), WorkerReading>;
 pub struct SessionInfo {
     /// Counts up with every session of this process: a later one has replaced an earlier one.
     pub number: u64,
-    /// When it began.
     pub since: Instant,
-    /// When the agent was heard last.
     pub heard_at: Instant,
 }
 
@@ -84,7 +77,6 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// The newest reading of a card.
     #[must_use]
     pub fn newest(&self, card: CardId) -> Option<CardReading> {
         self.cards.get(&card)?.back().cloned()

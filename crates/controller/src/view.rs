@@ -16,14 +16,12 @@ pub struct LedgerView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this member has applied the ledger up to revision {reached}, not {wanted}; retry, or ask another member")]
 pub struct NotReached {
-    /// Which revision was wanted.
     pub wanted: Revision,
     /// Which one this member is at.
     pub reached: Revision,
 }
 
 impl LedgerView {
-    /// A view of what is published through the sender of `published`.
     #[must_use]
     pub fn new(published: watch::Receiver<Arc<State>>) -> Self {
         Self { published }

@@ -12,7 +12,6 @@ use tessera_ledger::Level;
 use crate::json_face::name_of;
 use crate::limits::MemberLimits;
 
-/// Settings of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Folder for everything this member keeps; made if it is not there. It belongs to one member for ever.
@@ -138,10 +137,8 @@ impl ServerConfig {
 /// Settings that do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidConfig {
-    /// Those of consensus.
     #[error(transparent)]
     Consensus(#[from] BadConfig),
-    /// Those of this member.
     #[error("settings: {0}")]
     Broken(&'static str),
 }

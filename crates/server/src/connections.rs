@@ -60,9 +60,7 @@ pub(crate) fn incoming_beside_lines<M: Machine>(
 /// Whose a connection is. Each request over it carries this.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
-    /// Who is at the other end.
     pub peer: Peer,
-    /// The seat that the connection has here.
     pub seat: Seat,
 }
 

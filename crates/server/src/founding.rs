@@ -52,7 +52,6 @@ pub(crate) struct Named {
     pub identity: Identity,
     /// What it was told of the pool that it founds with others.
     pub pool: Option<NewPool>,
-    /// The founding that this process was asked for.
     pub founding: Option<Founding>,
 }
 

@@ -64,12 +64,10 @@ const STREAMS_PER_CONNECTION: u32 = 8192;
 /// A connection over which nothing comes for so long is asked whether it lives, and closed when it does not answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// How the server behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcSettings {
     /// How much clients may have open or under way at once.
     pub limits: MemberLimits,
-    /// How watches behave.
     pub watch: WatchSettings,
     /// Whether callers may ask for the descriptors of the services.
     pub reflection: bool,

@@ -23,7 +23,6 @@ pub struct MemberLimits {
     pub requests: usize,
     /// Bytes of requests that are being received or answered.
     pub request_bytes: usize,
-    /// Watches.
     pub watches: usize,
     /// Bytes of large messages that wait for watchers to read them.
     pub watch_bytes: usize,
@@ -67,7 +66,6 @@ impl MemberLimits {
     }
 }
 
-/// What is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limited {
     Connections,

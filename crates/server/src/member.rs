@@ -49,7 +49,6 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// What a member stands on. `run` takes the real ones; tests and simulations take others.
 pub struct Ground {
-    /// Durable memory.
     pub store: Arc<dyn Store>,
     /// How other members are reached.
     pub outbound: Outbound,

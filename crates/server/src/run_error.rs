@@ -19,25 +19,18 @@ pub enum RunError {
     /// The settings do not fit together.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
-    /// The store cannot be opened.
     #[error("the store in the data folder cannot be opened")]
     Store(#[from] StoreError),
-    /// An address cannot be listened on.
     #[error("{address} cannot be listened on; is another process there?")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// What the system says.
         #[source]
         source: io::Error,
     },
-    /// There is no thread to run consensus on.
     #[error("no thread can be started for consensus; look at the limits of processes and of open files")]
     NoThread(#[source] io::Error),
-    /// Consensus cannot start.
     #[error("this member cannot start")]
     Start(#[from] StartError),
-    /// Consensus ended.
     #[error("this member stopped")]
     Stopped(#[source] StopReason),
     /// The process was told who it is, and nobody admitted it.
@@ -46,14 +39,10 @@ pub enum RunError {
          initialize the cluster or add this member anew",
         humane(ADMISSION)
     )]
-    NotAdmitted {
-        /// Who it was to be.
-        identity: Identity,
-    },
+    NotAdmitted { identity: Identity },
     /// The gRPC server of a process without identity failed.
     #[error("the server failed")]
     Waiting(#[from] tonic::transport::Error),
-    /// The gRPC server failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The server of the pages ended, which it never should.

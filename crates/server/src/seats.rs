@@ -26,7 +26,6 @@ const HEARING: Duration = Duration::from_secs(1);
 pub(crate) enum Guest {
     /// No call has come yet.
     Nobody,
-    /// A client.
     Client,
     /// An agent or another member.
     Own,

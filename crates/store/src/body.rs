@@ -95,13 +95,11 @@ fn entry_id(body: EntryIdBody) -> EntryId {
     EntryId { term: body.term, index: body.index }
 }
 
-/// Frame of a log entry.
 pub(crate) fn seal_entry(record: &LogRecord) -> Vec<u8> {
     let term = record.id.term.to_be_bytes();
     seal(Family::Log, &keys::entry(record.id.index), &[&term, &record.payload])
 }
 
-/// The log entry at `index` from its frame.
 pub(crate) fn unseal_entry(index: u64, frame: &Bytes) -> Result<LogRecord, Fault> {
     let body = unseal(Family::Log, &keys::entry(index), frame)?;
     let Some((term, _)) = body.split_first_chunk::<8>() else {
@@ -116,7 +114,6 @@ pub(crate) fn seal_opaque(key: &[u8], bytes: &[u8]) -> Vec<u8> {
     seal(Family::Meta, key, &[bytes])
 }
 
-/// Opaque bytes from their frame.
 pub(crate) fn unseal_opaque(key: &[u8], frame: &Bytes) -> Result<Bytes, Fault> {
     unseal(Family::Meta, key, frame)
 }
@@ -131,12 +128,10 @@ pub(crate) fn unseal_format(frame: &Bytes) -> Result<u32, Fault> {
     unseal_message::<FormatBody>(keys::FORMAT, frame).map(|body| body.version)
 }
 
-/// Frame of the last committed entry.
 pub(crate) fn seal_committed(committed: Option<EntryId>) -> Vec<u8> {
     seal_message(keys::COMMITTED, &CommittedBody { entry: committed.map(entry_body) })
 }
 
-/// The last committed entry from its frame.
 pub(crate) fn unseal_committed(frame: &Bytes) -> Result<Option<EntryId>, Fault> {
     unseal_message::<CommittedBody>(keys::COMMITTED, frame).map(|body| body.entry.map(entry_id))
 }
@@ -147,13 +142,11 @@ pub(crate) fn seal_start(start: Start) -> Vec<u8> {
     seal_message(keys::START, &body)
 }
 
-/// The log's start from its frame.
 pub(crate) fn unseal_start(frame: &Bytes) -> Result<Start, Fault> {
     let body = unseal_message::<StartBody>(keys::START, frame)?;
     Ok(Start { purged: body.purged.map(entry_id), first: body.first })
 }
 
-/// Frame of the whole snapshots.
 pub(crate) fn seal_snapshots(whole: &[Whole]) -> Vec<u8> {
     let whole = whole
         .iter()
@@ -169,7 +162,6 @@ pub(crate) fn seal_snapshots(whole: &[Whole]) -> Vec<u8> {
     seal_message(keys::SNAPSHOTS, &SnapshotsBody { whole })
 }
 
-/// The whole snapshots from their frame.
 pub(crate) fn unseal_snapshots(frame: &Bytes) -> Result<Vec<Whole>, Fault> {
     let body = unseal_message::<SnapshotsBody>(keys::SNAPSHOTS, frame)?;
     body.whole.into_iter().map(whole_snapshot).collect()
@@ -199,12 +191,10 @@ pub(crate) fn unseal_partial(frame: &Bytes) -> Result<(SnapshotId, Bytes), Fault
     Ok((SnapshotId(body.id), body.name))
 }
 
-/// Frame of a chunk.
 pub(crate) fn seal_chunk(id: SnapshotId, n: u32, chunk: &[u8]) -> Vec<u8> {
     seal(Family::Snapshot, &keys::chunk(id, n), &[chunk])
 }
 
-/// A chunk from its frame.
 pub(crate) fn unseal_chunk(id: SnapshotId, n: u32, frame: &Bytes) -> Result<Bytes, Fault> {
     unseal(Family::Snapshot, &keys::chunk(id, n), frame)
 }

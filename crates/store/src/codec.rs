@@ -35,7 +35,6 @@ impl Family {
     #[cfg(feature = "rocksdb")]
     pub(crate) const ALL: [Family; 3] = [Family::Log, Family::Meta, Family::Snapshot];
 
-    /// Name of the column family.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Family::Log => "log",

@@ -51,7 +51,6 @@ pub(crate) type Visit<'a> = dyn FnMut(u64, Bytes) -> Result<bool, StoreError> + 
 
 /// A value by key, and the log in order: all that opening a store and reading it need.
 pub(crate) trait Source {
-    /// The value under `key`.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
     /// Calls `visit` with each log entry of `range` that exists, ascending, until it says `false`.

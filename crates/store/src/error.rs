@@ -29,7 +29,6 @@ pub enum StoreError {
         key: Box<str>,
         /// What an intact record would have had.
         expected: Box<str>,
-        /// What is there.
         found: Box<str>,
         /// What the operator does about it.
         remedy: &'static str,
@@ -73,7 +72,6 @@ pub enum StoreError {
     Full {
         /// Data folder of the store.
         path: PathBuf,
-        /// What was being written.
         doing: &'static str,
         /// What the operating system or RocksDB said.
         #[source]
@@ -85,7 +83,6 @@ pub enum StoreError {
     Io {
         /// Data folder of the store.
         path: PathBuf,
-        /// What was being done.
         doing: &'static str,
         /// What the operating system or RocksDB said.
         #[source]
@@ -98,7 +95,6 @@ pub enum StoreError {
     Failed {
         /// Data folder of the store.
         path: PathBuf,
-        /// The first failure.
         first: Arc<StoreError>,
     },
 
@@ -127,7 +123,6 @@ pub enum StoreError {
     OutOfRange {
         /// `truncate` or `purge`.
         what: &'static str,
-        /// Index asked for.
         index: u64,
         /// First index of the log.
         first: u64,
@@ -144,7 +139,7 @@ pub enum StoreError {
     /// A writer for a named snapshot is still open.
     #[error("snapshot {name} is being written by another transfer: retry when it has ended")]
     SnapshotBusy {
-        /// Name of the snapshot, in hexadecimal.
+        /// In hexadecimal.
         name: String,
     },
 
@@ -154,12 +149,7 @@ pub enum StoreError {
 
     /// A chunk number beyond the snapshot's end.
     #[error("the snapshot has {chunks} chunks; chunk {asked} does not exist")]
-    NoSuchChunk {
-        /// Number asked for.
-        asked: u32,
-        /// Number of chunks.
-        chunks: u32,
-    },
+    NoSuchChunk { asked: u32, chunks: u32 },
 }
 
 impl StoreError {

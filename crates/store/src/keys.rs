@@ -6,11 +6,9 @@ pub(crate) struct SnapshotId(pub(crate) u64);
 
 /// Version of the store as a whole.
 pub(crate) const FORMAT: &[u8] = b"format";
-/// The vote.
 pub(crate) const VOTE: &[u8] = b"vote";
 /// The last committed entry.
 pub(crate) const COMMITTED: &[u8] = b"committed";
-/// Whose store this is.
 pub(crate) const IDENTITY: &[u8] = b"identity";
 /// What was purged and where the log begins.
 pub(crate) const START: &[u8] = b"start";
@@ -19,12 +17,10 @@ pub(crate) const SNAPSHOTS: &[u8] = b"snapshots";
 /// The snapshot that is being received.
 pub(crate) const PARTIAL: &[u8] = b"partial";
 
-/// Key of a log entry.
 pub(crate) fn entry(index: u64) -> [u8; 8] {
     index.to_be_bytes()
 }
 
-/// Key of a snapshot's chunk.
 pub(crate) fn chunk(id: SnapshotId, n: u32) -> [u8; 12] {
     let mut key = [0; 12];
     key[..8].copy_from_slice(&id.0.to_be_bytes());

@@ -14,7 +14,6 @@ pub struct EntryId {
 /// One log entry as it lies on disk: an identity and opaque bytes (consensus' versioned protobuf).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Which entry.
     pub id: EntryId,
     /// Its encoded content.
     pub payload: Bytes,
@@ -27,7 +26,6 @@ pub struct SnapshotRecord {
     pub last: Option<EntryId>,
     /// Consensus' own description (membership and the like), opaque here.
     pub description: Bytes,
-    /// Number of chunks.
     pub chunks: u32,
     /// Sum of the chunks' lengths in bytes.
     pub bytes: u64,

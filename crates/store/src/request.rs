@@ -42,9 +42,7 @@ pub(crate) enum Request {
 
 /// Where the encoded changes go.
 pub(crate) trait Changes {
-    /// Sets a value.
     fn put(&mut self, family: Family, key: &[u8], frame: Vec<u8>);
-    /// Removes a value.
     fn remove(&mut self, family: Family, key: &[u8]);
     /// Removes every value from `from` to before `to`.
     fn remove_range(&mut self, family: Family, from: &[u8], to: &[u8]);
@@ -148,7 +146,6 @@ fn encode_whole(new: &Whole, received: bool, whole: &mut Vec<Whole>, changes: &m
 
 /// Whom to tell when a request is durable or has failed.
 pub(crate) enum Answer {
-    /// Nobody.
     Nobody,
     /// A caller who waits for durability.
     Done(Done),
@@ -171,7 +168,6 @@ impl Answer {
 pub(crate) struct Submission {
     /// What to write; `None` when there is nothing to change.
     pub(crate) request: Result<Option<Request>, StoreError>,
-    /// Whom to tell.
     pub(crate) answer: Answer,
     /// How far the log reaches with this request.
     pub(crate) mark: Mark,

@@ -58,10 +58,7 @@ pub enum Reserve {
     /// None was configured.
     Off,
     /// The file is there and holds so many bytes.
-    Held {
-        /// Its size in bytes.
-        bytes: u64,
-    },
+    Held { bytes: u64 },
     /// The disk was full: the file was given up and will be made again when there is room. Operators must act now.
     Released,
 }
@@ -75,7 +72,6 @@ pub struct StoreStatus {
     pub disk_bytes: u64,
     /// Bytes that are free on the file system (for unprivileged writers); `None` when the system did not say.
     pub free_bytes: Option<u64>,
-    /// The reserve file.
     pub reserve: Reserve,
     /// How long synced writes took.
     pub syncs: SyncHistogram,

@@ -90,7 +90,6 @@ impl Arriving {
     }
 }
 
-/// Decodes a message.
 pub(super) fn decoded<M: Message + Default>(message: Bytes) -> Result<M, Broken> {
     M::decode(message).map_err(|error| Broken::garbled(error.to_string()))
 }

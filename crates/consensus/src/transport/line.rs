@@ -63,17 +63,14 @@ impl Line {
         self.leaving.poll_flush(&mut self.io, cx)
     }
 
-    /// Writes what waits.
     pub(super) async fn flush(&mut self) -> Result<(), Broken> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    /// The next answer.
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<pb::line_answer::Answer, Broken>> {
         self.arriving.poll_next(&mut self.io, cx).map(|message| answer_of(message?))
     }
 
-    /// The next answer.
     pub(super) async fn answer(&mut self) -> Result<pb::line_answer::Answer, Broken> {
         poll_fn(|cx| self.poll_answer(cx)).await
     }

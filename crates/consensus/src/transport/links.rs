@@ -160,7 +160,6 @@ impl Links {
         }
     }
 
-    /// The connection to a member on a lane.
     pub(super) fn connect(&self, member: &Member, lane: Lane) -> Result<InUse, CallError> {
         let peer = self.peer(member);
         let connection = {

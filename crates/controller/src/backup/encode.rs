@@ -53,7 +53,6 @@ impl Encoder {
     }
 }
 
-/// How much is in a state.
 pub(super) fn counts(state: &State) -> Counts {
     let jobs = JobState::ALL.iter().map(|job_state| (job_state.name().to_owned(), state.job_count(*job_state)));
     Counts {

@@ -32,64 +32,45 @@ pub struct Founder {
 /// A cluster that began anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Its id.
     pub cluster_id: String,
-    /// The id of the cluster before.
     pub old_cluster_id: String,
     /// The revision of the state that it was made of.
     pub old_revision: u64,
     /// The revision at which it begins.
     pub revision: u64,
-    /// How much is in it.
     pub counts: Counts,
 }
 
 /// A data folder that was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum FoundError {
-    /// The backup.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// The id.
     #[error(transparent)]
     ClusterId(#[from] BadClusterId),
     /// It would be the old cluster again.
     #[error(
         "the new cluster cannot have the id of the old one, {id}: members of the old one would be listened to; leave the id out"
     )]
-    SameCluster {
-        /// The id.
-        id: String,
-    },
-    /// There is something.
+    SameCluster { id: String },
     #[error("{} is not empty; give a folder that does not exist yet", path.display())]
-    NotEmpty {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The state is of a newer release.
+    NotEmpty { path: PathBuf },
     #[error(
         "the pool is at release level {found}, and this release goes up to {highest}; use the release that the members ran"
     )]
     TooNew {
-        /// Its level.
         found: Level,
         /// What this release can apply.
         highest: Level,
     },
-    /// The file system.
     #[error("{} cannot be made; nothing was left of it", path.display())]
     Io {
-        /// The folder.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// The store.
     #[error("the store in the new data folder cannot be made; nothing was left of it")]
     Store(#[from] StoreError),
-    /// Consensus.
     #[error("the new data folder cannot be made; nothing was left of it")]
     Begin(#[from] BeginError),
 }

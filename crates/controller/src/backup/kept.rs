@@ -25,7 +25,6 @@ pub struct Kept {
     pub name: String,
     /// What it says is in it. Whether it is whole is known when it is read.
     pub header: Header,
-    /// Its size.
     pub bytes: u64,
 }
 
@@ -112,7 +111,6 @@ pub(super) async fn publish(place: &Location, partial: Partial, name: &str) -> i
     Ok(())
 }
 
-/// Removes a backup.
 pub(super) async fn remove(place: &Location, name: &str) -> io::Result<()> {
     match place {
         Location::Local(folder) => {

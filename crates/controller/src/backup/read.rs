@@ -18,54 +18,30 @@ pub(super) const LINE_LIMIT: u64 = 64 << 10;
 /// Largest chunk that is read: no release writes a larger one, and a damaged length must not take gigabytes.
 const CHUNK_LIMIT: usize = 80 << 20;
 
-/// A backup that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The file system.
     #[error("{} cannot be read", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
     /// Another kind of file.
     #[error("{} is no backup of Tessera: {problem}", path.display())]
-    NotABackup {
-        /// The file.
-        path: PathBuf,
-        /// What is not as in a backup.
-        problem: String,
-    },
+    NotABackup { path: PathBuf, problem: String },
     /// A newer release wrote it.
     #[error("{} is in format {found}, this release reads format {FORMAT}; use the release that wrote it", path.display())]
-    UnknownFormat {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: String,
-    },
+    UnknownFormat { path: PathBuf, found: String },
     /// It ends too early.
     #[error("{} is truncated: it ends before its hash; nothing of it was taken, use another backup", path.display())]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-    },
+    Truncated { path: PathBuf },
     /// Its content is not what was written.
     #[error("{} is damaged: {problem}; nothing of it was taken, use another backup", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What shows it.
-        problem: String,
-    },
+    Damaged { path: PathBuf, problem: String },
     /// Its hash is right, and this release cannot read what is in it.
     #[error("{} cannot be taken up", path.display())]
     Content {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Unreadable,
     },
@@ -93,7 +69,6 @@ impl Backup {
         Ok(Self { path: path.to_owned(), header, file, hash })
     }
 
-    /// What it says is in it.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
@@ -189,7 +164,6 @@ enum Piece {
 /// A backup that is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// What is in it.
     pub header: Header,
     /// SHA-256 of its content, in hexadecimal digits.
     pub sha256: String,

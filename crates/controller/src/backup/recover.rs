@@ -10,11 +10,8 @@ use crate::past::{Past, PastError};
 /// What a stopped member has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
-    /// Its data folder.
     pub data_dir: PathBuf,
-    /// Its cluster.
     pub cluster_id: String,
-    /// Its id.
     pub member: u64,
     /// Term and index of the last entry in its log: of two members, the one with the higher term has more, and at the
     /// same term the one with the higher index.
@@ -25,31 +22,24 @@ pub struct Survivor {
     pub term: Term,
 }
 
-/// A cluster that was not recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
     /// A folder cannot be read.
     #[error("{} cannot be read; stop the member first, or give a copy of its folder", path.display())]
     Unreadable {
-        /// The folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Box<PastError>,
     },
     /// A folder of nobody.
     #[error("{} belongs to no member of a cluster", path.display())]
-    Nobody {
-        /// The folder.
-        path: PathBuf,
-    },
+    Nobody { path: PathBuf },
     /// Folders of several clusters.
     #[error("the folders belong to different clusters, {} and {}; give those of one", clusters.0, clusters.1)]
     Clusters {
         /// Two of them.
         clusters: (String, String),
     },
-    /// None was given.
     #[error("no data folder was given")]
     None,
     /// The new folder.

@@ -20,7 +20,6 @@ use crate::pool::{Committed, ProposeError};
 /// Something that the actor has to bring into the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Duty {
-    /// A node is lost.
     Lose(NodeId, Epoch),
     /// A move goes on, or is given up.
     Advance(MoveId, MovePhase),
@@ -30,7 +29,6 @@ pub(super) enum Duty {
     Settle(Revision),
     /// Windows of a queue or job open or close.
     Close(WindowOf),
-    /// Time passes.
     Tick,
 }
 

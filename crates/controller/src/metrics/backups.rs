@@ -9,7 +9,6 @@ use tessera_metrics::{Counters, table};
 
 use super::Metrics;
 
-/// Meters of backups.
 #[derive(Debug)]
 pub(super) struct BackupMeters {
     saved: Counters<1>,

@@ -23,15 +23,11 @@ pub const MOST_JOBS: usize = 5_000;
 /// Which jobs are asked for; what is empty chooses nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobsWanted {
-    /// Of this queue.
     pub queue: String,
-    /// Submitted by this person.
     pub submitter: String,
-    /// In this state.
     pub state: Option<JobState>,
     /// Submitted so long ago.
     pub min_age: Duration,
-    /// So many at most.
     pub limit: usize,
 }
 

@@ -56,7 +56,6 @@ impl Tally {
         self.revision = Some(state.revision());
     }
 
-    /// Reads everything anew.
     fn read(&mut self, state: &State) {
         *self = Self::default();
         for job in state.jobs_from(JobId::default()) {
@@ -130,7 +129,6 @@ impl Tally {
         self.kept_back.iter().map(|((queue, code), jobs)| ((self.queues[*queue].as_str(), *code), *jobs))
     }
 
-    /// Workers whose blocks are in doubt.
     pub(super) fn workers_in_doubt(&self) -> u64 {
         self.in_doubt.values().sum()
     }

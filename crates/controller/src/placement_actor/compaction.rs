@@ -27,10 +27,8 @@ pub enum CompactionPhase {
     Done,
 }
 
-/// How far a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionProgress {
-    /// Where it stands.
     pub phase: CompactionPhase,
     /// Whether the pool's settings began it.
     pub automatic: bool,

@@ -32,7 +32,6 @@ pub(super) enum Event {
     Compacted(Box<CompactionPlan>),
     /// How busy nodes are.
     Load(BTreeMap<NodeId, Percent>),
-    /// Somebody asks.
     Asked(Question),
 }
 
@@ -55,7 +54,6 @@ pub(super) enum Effect {
     Compact(Box<Errand>),
 }
 
-/// When to be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wake {
     At(LogTime),
@@ -68,7 +66,6 @@ pub(super) enum Wake {
 enum Flight {
     /// None.
     Landed,
-    /// Proposed.
     Proposed,
     /// Committed at this revision, which the feed has not shown yet.
     Committed(Revision),

@@ -10,9 +10,7 @@ use tokio::sync::Notify;
 /// Which orders to compare with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
-    /// All of them.
     Everything,
-    /// Those of these allocations.
     Allocations(BTreeSet<AllocationId>),
 }
 
@@ -23,7 +21,6 @@ impl Default for Concern {
 }
 
 impl Concern {
-    /// Adds another concern.
     pub fn add(&mut self, other: Self) {
         match (&mut *self, other) {
             (Self::Everything, _) => {}
@@ -53,9 +50,7 @@ impl FromIterator<AllocationId> for Concern {
 
 /// Workers in their order, in which those of one allocation are neighbours.
 pub(crate) trait OrderedOwners {
-    /// All of them.
     fn all(&self) -> Vec<Owner>;
-    /// Those of one allocation.
     fn of(&self, allocation: AllocationId) -> Vec<Owner>;
 }
 

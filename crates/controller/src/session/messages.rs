@@ -11,7 +11,6 @@ use tessera_ledger::{CardDescription, Node, NodeDescription, Observation, Owner,
 /// What an agent says of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
-    /// The worker.
     pub worker: Owner,
     /// What the ledger follows; `None` while it is being prepared or stopped.
     pub observation: Option<Observation>,
@@ -60,7 +59,6 @@ pub(crate) struct Heartbeat {
     pub sent_at_boottime_ms: u64,
 }
 
-/// What an agent has measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     pub cards: Vec<v1::CardSample>,

@@ -16,7 +16,6 @@ use super::step::Effect;
 /// Size from which orders go out in several messages.
 const ORDERS_BYTES: usize = 4 << 20;
 
-/// A message to the agent.
 pub(super) fn send(message: Message) -> Effect {
     Effect::Send(Box::new(SessionResponse { message: Some(message) }))
 }

@@ -43,11 +43,9 @@ enum Phase {
         /// The ledger has seen the node as ready during this session.
         ready: bool,
     },
-    /// Over.
     Closed,
 }
 
-/// One session.
 #[derive(Debug)]
 pub(crate) struct Session {
     term: Term,

@@ -15,7 +15,6 @@ use crate::pool::{Committed, ProposeError};
 /// Everything that can happen to a session.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The agent said something.
     Heard(Heard),
     /// What the session proposed is committed, or is not.
     Proposed(Step, Result<Vec<Committed>, ProposeError>),
@@ -61,6 +60,5 @@ pub(crate) enum Effect {
     Note(NodeId, Measured),
     /// Come back after a pause.
     Pause(Duration),
-    /// End the session.
     Close(Refusal),
 }

@@ -14,35 +14,20 @@ const MEMBER: &str = "tessera-member-id";
 /// Why a process could not be told who it is.
 #[derive(Debug, thiserror::Error)]
 pub enum IntroduceError {
-    /// The address is none.
     #[error("{address:?} is no host:port")]
-    Address {
-        /// What was given.
-        address: String,
-    },
+    Address { address: String },
     /// The process was not reached.
     #[error("{address} was not reached; start a server with an empty data folder there")]
     Unreachable {
-        /// Where it should be.
         address: String,
-        /// What the connection said.
         #[source]
         source: tonic::transport::Error,
     },
-    /// It refused.
     #[error("{address} refused: {}", status.message())]
-    Refused {
-        /// Where it is.
-        address: String,
-        /// What it answered.
-        status: Box<Status>,
-    },
+    Refused { address: String, status: Box<Status> },
     /// It did not answer in time.
     #[error("{address} did not answer in time; look at its log")]
-    TooLate {
-        /// Where it is.
-        address: String,
-    },
+    TooLate { address: String },
 }
 
 /// Tells the process at `address`, which must be nobody yet, that it is this member, and what the pool is to be if that

@@ -28,7 +28,6 @@ impl Deadline {
         Self(Instant::now() + (allowed - margin))
     }
 
-    /// What is left of it.
     #[must_use]
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())

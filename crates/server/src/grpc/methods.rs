@@ -31,7 +31,6 @@ const ANSWERED_HERE: [&str; 1] = ["/tessera.v1.ClusterService/InitializeCluster"
 /// Who can answer a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answerer {
-    /// The asked member.
     AnyMember,
     /// The leader; it changes something, under a request id in field 1 of the request.
     LeaderMutates,
@@ -41,7 +40,6 @@ pub enum Answerer {
     LeaderReads,
 }
 
-/// A method.
 #[derive(Debug)]
 pub struct Method {
     /// Full name of its service.
@@ -52,7 +50,6 @@ pub struct Method {
     pub streaming: bool,
     /// Whether requests are.
     pub takes_stream: bool,
-    /// Who can answer it.
     pub answerer: Answerer,
 }
 

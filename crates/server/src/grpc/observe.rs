@@ -35,7 +35,6 @@ pub struct ObserveLayer {
 }
 
 impl ObserveLayer {
-    /// Observes calls of `methods` with `meters`.
     #[must_use]
     pub const fn new(methods: Methods, meters: CallMeters) -> Self {
         Self { methods, meters }

@@ -21,7 +21,6 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Who sent a request.
     pub(crate) fn of<T>(request: &Request<T>) -> Self {
         let actor = text_of(request.metadata(), metadata::ACTOR)
             .filter(|actor| !actor.is_empty() && actor.len() <= metadata::ACTOR_LIMIT)
@@ -31,7 +30,6 @@ impl Caller {
     }
 }
 
-/// When a request must be answered.
 pub(crate) fn deadline_of<T>(request: &Request<T>) -> Instant {
     let deadline = request.extensions().get::<Deadline>().copied();
     deadline.unwrap_or_else(|| Deadline::of(request.metadata().as_ref())).0

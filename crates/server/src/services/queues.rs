@@ -18,7 +18,6 @@ pub struct QueueApi {
 }
 
 impl QueueApi {
-    /// The service at a desk.
     #[must_use]
     pub const fn new(desk: Desk) -> Self {
         Self { desk }

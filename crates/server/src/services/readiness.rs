@@ -19,13 +19,11 @@ const LAGGING: Duration = Duration::from_secs(2);
 /// How often readiness is judged anew when nothing changes; a member falls behind silently.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Why a member is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     /// It does not belong to a cluster.
     #[error("this member has not been admitted to a cluster; initialize the cluster, or add this member to one")]
     NotAdmitted,
-    /// Nobody leads.
     #[error("no leader is known; a quorum of members must be up and reach each other")]
     NoLeader,
     /// It leads, and has not caught up with what earlier leaders acknowledged, or no quorum confirms it.
@@ -36,7 +34,6 @@ pub enum NotReady {
     Lagging(Duration),
 }
 
-/// Judges readiness.
 #[derive(Clone)]
 pub struct Readiness {
     judge: Arc<dyn Fn() -> Result<(), NotReady> + Send + Sync>,
@@ -49,7 +46,6 @@ impl std::fmt::Debug for Readiness {
 }
 
 impl Readiness {
-    /// Readiness of the member of this pool.
     #[must_use]
     pub fn of(pool: PoolHandle) -> Self {
         Self::judged_by(move || judge(&pool))

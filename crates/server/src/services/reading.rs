@@ -15,7 +15,6 @@ use tessera_controller::pool::{Age, Consistency, PoolHandle};
 /// A state to answer from.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    /// The state.
     pub state: Arc<State>,
     age: Age,
 }

@@ -17,7 +17,6 @@ pub(crate) fn because(reason: ErrorReason, sentence: impl Into<String>) -> Statu
     Refusal::new(reason, sentence).into()
 }
 
-/// What the ledger refused.
 pub(crate) fn of_rejection(rejection: &Rejection) -> Status {
     Refusal::from(rejection).into()
 }
@@ -92,7 +91,6 @@ pub(crate) fn of_placement(pool: &PoolHandle, error: &AskError) -> Status {
     }
 }
 
-/// This member does not lead.
 pub(crate) fn not_leader(pool: &PoolHandle, leader: Option<&Member>) -> Status {
     let term = pool.status().borrow().term.0;
     Refusal::not_leader(leader.map(|leader| (leader.address.as_str(), term))).into()
@@ -114,7 +112,6 @@ pub(crate) fn leader_unreachable(error: &dyn Error) -> Status {
     because(ErrorReason::NoQuorum, format!("the leader cannot be reached: {error}; correct the member's address"))
 }
 
-/// A request above the limit.
 pub(crate) fn request_too_large() -> Status {
     let sentence =
         format!("the request is larger than {} bytes; put long input into files of the node", limits::REQUEST);
@@ -159,17 +156,14 @@ pub(crate) fn too_many_saves() -> Status {
     because(ErrorReason::Overloaded, "too many backups are being saved from this member; wait for them and retry")
 }
 
-/// This member stops serving.
 pub(crate) fn member_stopping() -> Status {
     because(ErrorReason::MemberStopped, "this member is stopping; go on at another one")
 }
 
-/// A job that is not in the ledger.
 pub(crate) fn job_unknown(job: JobId) -> Status {
     of_rejection(&Rejection::UnknownJob(job))
 }
 
-/// A card that is not in the ledger.
 pub(crate) fn card_unknown(card: CardId) -> Status {
     of_rejection(&Rejection::UnknownCard(card))
 }

@@ -16,7 +16,6 @@ use tessera_controller::config::UsageSettings;
 
 /// Rows of an answer when the request does not say.
 const ROWS: u32 = 1_000;
-/// Most rows of an answer.
 const MOST_ROWS: u32 = 10_000;
 const MS_PER_HOUR: f64 = 3_600_000.0;
 
@@ -27,7 +26,6 @@ pub struct UsageApi {
 }
 
 impl UsageApi {
-    /// The service at a desk.
     #[must_use]
     pub const fn new(desk: Desk) -> Self {
         Self { desk }

@@ -82,7 +82,6 @@ impl MemoryDisk {
         self.state().hook = Some(Arc::new(hook));
     }
 
-    /// Number of requests that are pending.
     pub fn pending(&self) -> usize {
         self.state().pending.len()
     }

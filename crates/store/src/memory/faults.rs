@@ -22,9 +22,7 @@ pub enum Crash {
 pub enum Place {
     /// The log entry with this index.
     Entry(u64),
-    /// The vote.
     Vote,
-    /// The identity.
     Identity,
     /// The last committed entry.
     Committed,

@@ -55,7 +55,6 @@ impl Image {
         self.bytes
     }
 
-    /// The value under `key`.
     pub(crate) fn get(&self, family: Family, key: &[u8]) -> Option<Bytes> {
         self.values.get(&(family, key.to_vec())).cloned()
     }
@@ -69,7 +68,6 @@ impl Image {
             .map(|((_, key), frame)| (key.as_slice(), frame))
     }
 
-    /// Applies all changes of a batch.
     pub(crate) fn apply(&mut self, batch: Batch) {
         for change in batch.changes {
             match change {
@@ -85,7 +83,6 @@ impl Image {
         }
     }
 
-    /// Sets one value.
     pub(crate) fn put(&mut self, family: Family, key: Vec<u8>, frame: Bytes) {
         self.bytes += (key.len() + frame.len()) as u64;
         let length = key.len();
@@ -94,7 +91,6 @@ impl Image {
         }
     }
 
-    /// Removes one value.
     pub(crate) fn remove(&mut self, family: Family, key: Vec<u8>) {
         let length = key.len();
         if let Some(old) = self.values.remove(&(family, key)) {

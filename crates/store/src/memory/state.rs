@@ -141,7 +141,6 @@ impl State {
         self.open = None;
     }
 
-    /// Sets the size of the reserve in bytes.
     pub(super) fn set_reserve(&mut self, bytes: u64) {
         self.reserve_held = false;
         self.reserve = bytes;

@@ -72,7 +72,6 @@ impl Database {
         self.db.cf_handle(family.name()).expect("the database was opened with all families")
     }
 
-    /// An empty batch.
     pub(crate) fn batch(&self) -> Batch<'_> {
         Batch { database: self, batch: WriteBatch::default() }
     }

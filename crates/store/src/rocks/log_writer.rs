@@ -140,7 +140,6 @@ impl Drop for AbandonOnExit<'_> {
     }
 }
 
-/// Starts the thread.
 pub(crate) fn spawn(shared: Arc<Shared>) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().name("log-writer".to_owned()).spawn(move || run(&shared))
 }

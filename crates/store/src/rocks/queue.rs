@@ -14,7 +14,6 @@ pub(crate) struct Group {
     pub(crate) rider: Option<Option<EntryId>>,
 }
 
-/// The queue.
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     filled: Condvar,

@@ -16,7 +16,6 @@ use tonic::Status;
 
 use crate::services::{Desk, logs, refusal};
 
-/// Says it.
 pub(super) async fn answer(
     desk: &Desk,
     deadline: Instant,

@@ -10,7 +10,6 @@ use tessera_ledger::wire::duration_to_wire;
 /// Release levels as the asked member knows them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Levels {
-    /// In force.
     pub in_force: Level,
     /// The highest that it can apply.
     pub highest: Level,
@@ -68,7 +67,6 @@ pub(super) fn members(status: &Status) -> Vec<v1::Member> {
     members
 }
 
-/// One member.
 pub(super) fn member(status: &Status, member: &Member) -> v1::Member {
     let follower = status.followers.get(&member.id);
     v1::Member {

@@ -31,7 +31,6 @@ struct Keyed {
 pub(super) struct Envelope {
     parts: Parts,
     body: Bytes,
-    /// When it must be answered.
     pub(super) deadline: Deadline,
     /// Whether carrying it twice does no harm.
     pub(super) repeatable: bool,

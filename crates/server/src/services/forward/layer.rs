@@ -40,7 +40,6 @@ pub struct LeaderLayer {
 }
 
 impl LeaderLayer {
-    /// A layer for the member of `pool`.
     #[must_use]
     pub fn new(methods: Methods, pool: PoolHandle, channels: Channels) -> Self {
         Self { methods, leadership: pool.leadership(), pool, channels }

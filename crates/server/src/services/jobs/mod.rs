@@ -27,7 +27,6 @@ pub struct JobApi {
 }
 
 impl JobApi {
-    /// The service at a desk.
     #[must_use]
     pub const fn new(desk: Desk) -> Self {
         Self { desk }

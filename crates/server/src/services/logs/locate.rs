@@ -7,11 +7,9 @@ use tessera_ledger::{Attempt, Job, JobId, Rank, Rejection, State, WorkerState};
 /// Whose output is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::services) struct Wanted {
-    /// The job.
     pub job: JobId,
-    /// Which try; 0: the newest.
+    /// 0: the newest.
     pub attempt: u32,
-    /// The worker.
     pub rank: Rank,
     /// Whether to wait for a first try.
     pub follow: bool,
@@ -23,12 +21,10 @@ impl Wanted {
     }
 }
 
-/// Where it lies.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::services) struct Location {
     /// The worker's name on its node.
     pub worker: v1::WorkerRef,
-    /// Which try it is.
     pub attempt: u32,
     /// Name of its node.
     pub node: String,

@@ -29,7 +29,6 @@ pub struct PoolApi {
 }
 
 impl PoolApi {
-    /// The service at a desk.
     #[must_use]
     pub const fn new(desk: Desk) -> Self {
         Self { desk }

@@ -41,7 +41,6 @@ pub(crate) trait Topic: Send + Sync + 'static {
     /// The message that says what `word` says, with the token of the place after it.
     fn message(&self, word: Word<Self::Change>, token: String) -> Self::Message;
 
-    /// The token of a place.
     fn token(&self, place: WatchPlace) -> String;
 }
 
@@ -50,7 +49,6 @@ pub(crate) trait Topic: Send + Sync + 'static {
 pub(crate) enum Word<C> {
     /// The list, or what had happened when the watch began, is complete.
     Synced(Revision),
-    /// A change.
     Changed(C),
     /// The watch is alive and has sent everything up to here.
     Progress(Revision),

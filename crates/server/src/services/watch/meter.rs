@@ -39,7 +39,6 @@ impl WatchMeters {
     }
 }
 
-/// A watch that is open.
 #[derive(Debug)]
 pub(super) struct OpenWatch {
     streams: Gauge,
