@@ -14,11 +14,8 @@ pub struct Distribution(Vec<Duration>);
 pub struct Percentiles {
     /// How many there were.
     pub count: usize,
-    /// The median.
     pub p50_ms: f64,
-    /// The 99th percentile.
     pub p99_ms: f64,
-    /// The longest.
     pub max_ms: f64,
 }
 
@@ -49,7 +46,6 @@ impl Distribution {
 }
 
 impl Percentiles {
-    /// Of a single duration.
     #[must_use]
     pub fn of_one(duration: Duration) -> Self {
         let ms = milliseconds(duration);
@@ -57,7 +53,6 @@ impl Percentiles {
     }
 }
 
-/// In milliseconds.
 #[must_use]
 pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3

@@ -21,7 +21,6 @@ pub struct Machine {
     pub kernel: String,
     /// Model of the first processor.
     pub processor: String,
-    /// Number of processors.
     pub processors: usize,
     /// Memory in GiB.
     pub memory_gib: f64,

@@ -7,7 +7,6 @@ use tokio::time::Duration;
 
 use crate::process::{Process, Program};
 
-/// Running neighbours.
 #[derive(Debug)]
 pub struct Neighbours {
     processes: Vec<Process>,

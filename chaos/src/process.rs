@@ -17,9 +17,7 @@ const REAP: Duration = Duration::from_secs(10);
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The binary.
     pub binary: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Variables beside those inherited.
     pub environment: Vec<(OsString, OsString)>,

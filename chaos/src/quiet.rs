@@ -28,7 +28,6 @@ pub struct Quietness {
     pub idle_percent: f64,
     /// Share of time that the hypervisor gave to others, in percent.
     pub steal_percent: f64,
-    /// Seconds waited.
     pub waited_seconds: f64,
 }
 

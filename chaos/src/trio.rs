@@ -12,7 +12,6 @@ use tokio::time::{Duration, Instant};
 use crate::hosts::Hosts;
 use crate::process::{Process, Program};
 
-/// How many members there are.
 pub const MEMBERS: usize = 3;
 
 /// Time within which a member that was asked to stop must be gone.
@@ -23,7 +22,6 @@ const ORDERLY_END: Duration = Duration::from_secs(20);
 pub struct Seat(pub usize);
 
 impl Seat {
-    /// All of them.
     pub const ALL: [Self; MEMBERS] = [Self(0), Self(1), Self(2)];
 
     /// Another one.

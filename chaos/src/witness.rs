@@ -85,13 +85,11 @@ impl Stand {
         Ok(Self(folder))
     }
 
-    /// The folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.0
     }
 
-    /// The file of one worker.
     #[must_use]
     pub fn file(folder: &Path, job: u64, rank: u32) -> PathBuf {
         folder.join(format!("{job}.{rank}"))

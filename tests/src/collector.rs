@@ -27,7 +27,6 @@ pub type Attributes = BTreeMap<String, String>;
 /// A span as it came.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// Its name.
     pub name: String,
     /// Its trace, in hexadecimal digits.
     pub trace: String,
@@ -37,9 +36,7 @@ pub struct Span {
     pub parent: String,
     /// When it began, in nanoseconds since the Unix epoch.
     pub start: u64,
-    /// When it ended.
     pub end: u64,
-    /// What it says.
     pub attributes: Attributes,
     /// Why it failed, if it did.
     pub failed: Option<String>,
@@ -99,7 +96,6 @@ impl Collector {
         self.receiver.kept().spans.clone()
     }
 
-    /// The spans of a trace.
     #[must_use]
     pub fn trace(&self, trace: &str) -> Vec<Span> {
         self.spans().into_iter().filter(|span| span.trace == trace).collect()

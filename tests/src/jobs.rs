@@ -65,7 +65,6 @@ pub async fn get(client: &Client, job: u64) -> Result<Job> {
     answer.job.context("an answer without a job")
 }
 
-/// Whether a state is an end.
 #[must_use]
 pub fn is_end(state: JobState) -> bool {
     matches!(state, JobState::Completed | JobState::Failed | JobState::Cancelled | JobState::Timeout)

@@ -29,7 +29,6 @@ impl Paced {
         Self(folder)
     }
 
-    /// Where it is.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.0

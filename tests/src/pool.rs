@@ -38,7 +38,6 @@ pub struct MemberHost {
 /// A node: its name and, while it runs, its agent.
 #[derive(Debug)]
 pub struct NodeHost {
-    /// Its name.
     pub name: String,
     /// Its agent's data folder.
     pub data: PathBuf,
@@ -55,7 +54,6 @@ pub struct NodeHost {
 pub struct Pool {
     /// The nodes. Dropped before the members, so that workers are told to stop as long as somebody can.
     pub nodes: Vec<NodeHost>,
-    /// The members.
     pub members: Vec<MemberHost>,
     /// The cluster id that agents are told to accept when they start.
     pub accept_pool: Option<String>,

@@ -35,7 +35,6 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log })
     }
 
-    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a pid fits")

@@ -27,7 +27,6 @@ impl SmallDisk {
         }
     }
 
-    /// Where it is.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.0

@@ -12,7 +12,6 @@ use crate::paced::{PYTHON, Paced, comes_to, python};
 use crate::pool::Pool;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/unaware.py");
-/// Steps that it makes.
 pub const STEPS: u64 = 400;
 
 /// A program that computes as far as it is let, and what it leaves behind.

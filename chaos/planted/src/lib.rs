@@ -17,7 +17,6 @@ macro_rules! bugs {
         }
 
         impl Bug {
-            /// Every bug.
             pub const ALL: &[Self] = &[$(Self::$bug,)*];
 
             /// Its name on command lines and in tables.
@@ -108,7 +107,6 @@ impl FromStr for Bug {
     }
 }
 
-/// Whether this bug is planted.
 #[cfg(not(feature = "armed"))]
 #[must_use]
 pub const fn is(_bug: Bug) -> bool {
@@ -128,7 +126,6 @@ mod armed {
         1 << bug as u32
     }
 
-    /// Whether this bug is planted.
     #[must_use]
     pub fn is(bug: Bug) -> bool {
         PLANTED.load(Ordering::Relaxed) & bit(bug) != 0

@@ -18,11 +18,9 @@ use crate::workload::Taste;
 
 /// What a client works with.
 pub struct Desk {
-    /// Its name.
     pub name: String,
     /// Its door to the network.
     pub plug: Plug,
-    /// The members.
     pub members: Arc<[Address]>,
     /// Seed of everything that it does.
     pub seed: u64,
@@ -30,13 +28,11 @@ pub struct Desk {
     pub taste: Taste,
     /// Longest time between two things that it does, in milliseconds.
     pub longest_pause_ms: u64,
-    /// How many nodes there are.
     pub nodes: usize,
     /// Whether it moves jobs above all.
     pub moves: bool,
     /// Where it keeps what it was told.
     pub history: History,
-    /// Where it tells.
     pub story: Story,
     /// The day is over: nothing new is begun.
     pub closing: Arc<AtomicBool>,

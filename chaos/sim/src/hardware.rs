@@ -37,7 +37,6 @@ pub struct Identity {
     pub incarnation: u64,
     /// Highest term kept.
     pub highest_term: Term,
-    /// The pool.
     pub cluster_id: String,
 }
 
@@ -124,12 +123,10 @@ impl Machine {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The boot clock.
     pub fn boot_time(&self) -> BootTime {
         self.inner().boot_time()
     }
 
-    /// The present boot.
     pub fn boot_id(&self) -> String {
         self.inner().boot_id()
     }
@@ -293,17 +290,14 @@ impl Machine {
         Some(saved)
     }
 
-    /// What was saved of a worker last.
     pub fn saved(&self, worker: WorkerId) -> Option<SavedPart> {
         self.inner().folders.get(&worker)?.saved.clone()
     }
 
-    /// The order that a worker was started by.
     pub fn order(&self, worker: WorkerId) -> Option<Arc<wire::WorkerOrder>> {
         self.inner().folders.get(&worker).map(|folder| Arc::clone(&folder.order))
     }
 
-    /// What is seen of the world from here.
     pub fn world(&self) -> World {
         self.inner().world.clone()
     }
@@ -335,7 +329,6 @@ impl Machine {
         inner.supervised.iter_mut().filter_map(|(worker, own)| Some((*worker, own.measure()?))).collect()
     }
 
-    /// How many supervisors there are.
     pub fn supervisors(&self) -> usize {
         self.inner().supervised.len()
     }

@@ -20,27 +20,19 @@ pub enum Answer {
     Unknown,
 }
 
-/// One submission.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Its request id.
     pub request: String,
-    /// When it was asked.
     pub asked: Duration,
-    /// What was answered.
     pub answer: Answer,
-    /// When.
     pub answered: Option<Duration>,
 }
 
 /// A linearizable read of one job.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// The job that was read.
     pub job: u64,
-    /// When it was asked.
     pub asked: Duration,
-    /// When it was answered.
     pub answered: Duration,
     /// The revision that the answer was read at, and whether the job was there.
     pub found: (u64, bool),
@@ -60,7 +52,6 @@ pub enum Shown {
 }
 
 impl Shown {
-    /// The revision that it speaks of.
     pub const fn revision(&self) -> u64 {
         match self {
             Self::Synced(revision) | Self::Progress(revision) | Self::Event { revision, .. } => *revision,
@@ -78,11 +69,8 @@ pub fn id_of(request: &str) -> Option<RequestId> {
 /// A request that a client was told to be refused: whatever was sent under its id, nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its id.
     pub request: String,
-    /// When it was told.
     pub told: Duration,
-    /// The reason that it was given.
     pub reason: String,
 }
 
@@ -149,7 +137,6 @@ impl History {
         std::mem::take(&mut self.kept().shown)
     }
 
-    /// All submissions so far.
     pub fn submissions(&self) -> Vec<Arc<Submission>> {
         self.kept().submissions.clone()
     }

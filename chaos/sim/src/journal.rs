@@ -20,19 +20,15 @@ use crate::machine::now;
 /// One entry of the log, as it was applied first.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// Where and when it was committed.
     pub at: EntryPosition,
     /// Simulated time when it was applied first.
     pub seen: Duration,
-    /// The state before.
     pub before: State,
-    /// Its requests.
     pub requests: Vec<Request>,
     /// What each was answered.
     pub outcomes: Vec<Outcome>,
     /// What it changed, in order.
     pub events: Arc<[Event]>,
-    /// The state after.
     pub after: Arc<State>,
 }
 

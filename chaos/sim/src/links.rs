@@ -20,7 +20,6 @@ pub enum Cut {
     Lose,
 }
 
-/// Number of a fault.
 pub type FaultId = u64;
 
 /// All links that are not whole.

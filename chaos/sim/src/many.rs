@@ -20,7 +20,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// One of many runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its seed.
     pub seed: u64,
     /// The script that it has whatever the seed says.
     pub script: Option<Script>,

@@ -54,7 +54,6 @@ struct Flush {
 pub struct Member {
     /// Name of its machine.
     pub name: String,
-    /// Its disk.
     pub disk: MemoryDisk,
     plug: Plug,
     seed: u64,
@@ -259,12 +258,10 @@ impl Member {
         self.flush = None;
     }
 
-    /// The process, if it is there.
     pub fn process(&mut self) -> Option<&mut Process> {
         self.process.as_mut()
     }
 
-    /// Whether a process is there.
     pub fn is_there(&self) -> bool {
         self.process.is_some()
     }
@@ -284,7 +281,6 @@ impl Member {
         }
     }
 
-    /// Whether its process is stopped.
     pub fn is_stopped(&self) -> bool {
         self.process.as_ref().is_some_and(Process::is_stopped)
     }

@@ -22,7 +22,6 @@ use crate::world::World;
 /// Wait before an agent that ended by itself is started again, as an init system does.
 pub const RESTART: Duration = Duration::from_millis(700);
 
-/// Name of the node at a place.
 pub fn name(place: usize) -> String {
     format!("a{}", place + 1)
 }
@@ -30,7 +29,6 @@ pub fn name(place: usize) -> String {
 /// What an agent says of its host, beside the cards.
 #[derive(Clone, Debug)]
 pub struct Features {
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// What it offers to workers; `None`: not known, and not limited.
     pub host: Option<wire::HostCapacity>,
@@ -47,9 +45,7 @@ impl Features {
 
 /// One node of the pool: a machine and its agent.
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// Its machine.
     pub machine: Machine,
     /// Its agent, while there is one.
     pub agent: Option<Process>,
@@ -83,7 +79,6 @@ impl Node {
         }
     }
 
-    /// Starts an agent.
     pub fn start(&mut self, members: &Arc<[Address]>, story: &Story) {
         self.restart_at = None;
         self.starts += 1;
@@ -103,7 +98,6 @@ impl Node {
 }
 
 impl Node {
-    /// How many cards it has.
     pub fn cards(&self) -> usize {
         self.cards.len()
     }

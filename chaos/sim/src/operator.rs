@@ -37,9 +37,7 @@ pub enum Order {
     Rebuild(String),
     /// Hand leadership to somebody.
     Transfer,
-    /// Drain a node.
     Drain(String),
-    /// Cordon a node.
     Cordon(String),
     /// Open a node again.
     Uncordon(String),

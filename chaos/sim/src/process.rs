@@ -88,7 +88,6 @@ impl Process {
         });
     }
 
-    /// Whether it is stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
@@ -98,7 +97,6 @@ impl Process {
         self.runtime.is_some()
     }
 
-    /// Kills it.
     pub fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

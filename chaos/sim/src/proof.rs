@@ -17,7 +17,6 @@ use crate::script::Script;
 pub struct Plan {
     /// The program that runs a seed.
     pub program: PathBuf,
-    /// The bugs.
     pub bugs: Vec<Bug>,
     /// The first seed of each.
     pub first: u64,
@@ -32,7 +31,6 @@ pub struct Plan {
 /// How it went with one bug.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// The bug.
     pub bug: Bug,
     /// Seeds that were run.
     pub seeds: u64,

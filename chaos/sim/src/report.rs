@@ -12,11 +12,9 @@ use crate::oracle::sights;
 /// One run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Its seed.
     pub seed: u64,
     /// What was broken: the oracle, and what it said.
     pub violation: Option<(String, String)>,
-    /// Simulated milliseconds.
     pub simulated_ms: u64,
     /// Digest of the story, and its number of lines.
     pub story: (u64, u64),
@@ -37,7 +35,6 @@ pub struct Report {
 /// Many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Runs.
     pub runs: u64,
     /// Seeds that failed, with what was broken.
     pub failed: Vec<(u64, String)>,
@@ -55,7 +52,6 @@ fn add(to: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
 }
 
 impl Summary {
-    /// Adds a run.
     pub fn add(&mut self, report: &Report) {
         self.runs += 1;
         self.simulated_ms += report.simulated_ms;

@@ -24,7 +24,6 @@ const INTERRUPTED: Duration = Duration::from_secs(1_800);
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed that it came from.
     pub seed: u64,
     /// What time of the day it begins at: some time before the windows of workloads close, so that they do and open
     /// again within the run.

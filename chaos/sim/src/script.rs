@@ -17,7 +17,6 @@ use crate::simulation::Simulation;
 /// Every so many seeds one has a script.
 const EVERY: u64 = 10;
 
-/// A script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
     /// The leader and a node that works for it are cut off together, for much longer than a lease.
@@ -63,9 +62,7 @@ pub enum Script {
 pub struct Scheduled {
     /// When it begins, from the script's own beginning.
     pub after: Duration,
-    /// How long it lasts.
     pub lasts: Duration,
-    /// What it is.
     pub fault: Fault,
 }
 
@@ -95,7 +92,6 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Script {
-    /// All of them.
     pub const ALL: [Self; 14] = [
         Self::Stranded,
         Self::SlowLine,

@@ -55,7 +55,6 @@ impl Shelf {
         self.held().entry((machine.to_owned(), part)).or_insert(held).saved.clone()
     }
 
-    /// What a machine keeps.
     pub fn kept(&self, machine: &str) -> BTreeSet<PartKey> {
         self.held().keys().filter(|(on, _)| on == machine).map(|(_, part)| *part).collect()
     }

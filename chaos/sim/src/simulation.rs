@@ -59,13 +59,11 @@ pub struct Simulation {
     pub sim: Sim<'static>,
     /// Members, founders first.
     pub members: Vec<Member>,
-    /// Nodes.
     pub nodes: Vec<Node>,
     /// Where the operator is told what to do.
     pub orders: mpsc::UnboundedSender<Order>,
     /// What the operator has done.
     pub done: mpsc::UnboundedReceiver<Order>,
-    /// The story.
     pub story: Story,
     /// Links that are not whole.
     pub links: Links,

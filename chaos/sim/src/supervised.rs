@@ -33,7 +33,6 @@ pub struct Ground<'a> {
     pub boot: BootTime,
     /// The wall clock.
     pub unix_ms: u64,
-    /// The machine's name.
     pub machine: &'a str,
     /// Where what happens is told.
     pub story: &'a Story,
@@ -170,7 +169,6 @@ impl Supervised {
         self.shares = shares;
     }
 
-    /// How the worker stands.
     pub fn status(&self) -> &Status {
         self.machine.status()
     }

@@ -20,19 +20,16 @@ const GLANCE: Duration = Duration::from_millis(250);
 
 /// What a watcher works with.
 pub struct Desk {
-    /// Its name.
     pub name: String,
     /// Its number among the watchers.
     pub number: usize,
     /// Its door to the network.
     pub plug: Plug,
-    /// The members.
     pub members: Arc<[Address]>,
     /// Seed of everything that it does.
     pub seed: u64,
     /// Where it keeps what it was shown.
     pub history: History,
-    /// Where it tells.
     pub story: Story,
     /// The day is over: nothing new is begun.
     pub closing: Arc<AtomicBool>,

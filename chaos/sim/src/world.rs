@@ -16,17 +16,13 @@ use crate::shelf::Shelf;
 /// One computation: a worker's program on its blocks, from start to death.
 #[derive(Clone, Debug)]
 pub struct Computation {
-    /// The worker.
     pub worker: WorkerId,
-    /// Its job.
     pub job: u64,
-    /// Where it runs.
     pub machine: String,
     /// What it was told that it has, last.
     pub shares: Vec<Share>,
     /// What each worker of its job needs of the host.
     pub host: HostRequest,
-    /// When it began.
     pub began: Duration,
     /// For how long those before it had computed, by the checkpoint that it was started with.
     pub computed: Duration,
@@ -38,13 +34,11 @@ pub struct Computation {
 /// while it runs, and then it is told anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share {
-    /// The card.
     pub card: CardId,
     /// First block.
     pub start: u32,
     /// Number of blocks.
     pub length: u32,
-    /// Memory.
     pub memory: Mebibytes,
 }
 

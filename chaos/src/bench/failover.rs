@@ -85,7 +85,6 @@ pub struct Summary {
     pub failed: usize,
     /// What was said to those whose writes were given up, each sentence once.
     pub said: BTreeSet<String>,
-    /// What was read back.
     pub read_back: Findings,
     /// Workers that stayed, and how many of them were disturbed; absent for etcd.
     pub workers: Option<Workers>,
@@ -116,7 +115,6 @@ pub struct Workers {
     pub disturbed: usize,
 }
 
-/// One loss.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
     lost: Instant,

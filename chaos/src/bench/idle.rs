@@ -25,7 +25,6 @@ pub struct Options {
     pub duration: Duration,
 }
 
-/// One member.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Member {
     leads: bool,

@@ -53,7 +53,6 @@ enum Who {
     All,
 }
 
-/// One restart.
 #[derive(Clone, Debug, Serialize)]
 struct Restart {
     who: Who,

@@ -19,7 +19,6 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// What each node has.
 #[derive(Clone, Copy, Debug)]
 pub struct Cards {
-    /// Nodes.
     pub nodes: u32,
     /// Cards per node.
     pub per_node: u32,
@@ -52,7 +51,6 @@ pub fn node_name(node: u32) -> String {
     format!("chaos-{}-{node}", std::process::id())
 }
 
-/// Running agents.
 #[derive(Debug)]
 pub struct Agents {
     processes: Vec<Process>,

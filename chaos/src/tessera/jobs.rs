@@ -119,7 +119,6 @@ impl Job {
         self
     }
 
-    /// The request that submits it.
     #[must_use]
     pub fn request(&self, client: &Client) -> SubmitJobRequest {
         SubmitJobRequest { request_id: client.new_request_id(), spec: Some(self.0.clone()) }

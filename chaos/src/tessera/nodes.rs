@@ -30,7 +30,6 @@ const OPENED_AT_ONCE: u32 = 32;
 /// When a worker of a job was ordered.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered {
-    /// The job.
     pub job: u64,
     /// When its order came to the node.
     pub at: Instant,
@@ -154,7 +153,6 @@ fn hello(number: u32, cards: Cards) -> Hello {
     }
 }
 
-/// One node.
 struct Node {
     session: Session,
     ends: bool,

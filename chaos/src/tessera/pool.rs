@@ -15,9 +15,7 @@ use crate::witness::Stand;
 /// A pool of real processes.
 #[derive(Debug)]
 pub struct Pool {
-    /// Its members.
     pub members: Members,
-    /// Its agents.
     pub agents: Agents,
     /// Where its workers testify.
     pub stand: Stand,

@@ -53,13 +53,11 @@ impl Residents {
         Ok(Self { client: client.clone(), stand: stand.clone(), all })
     }
 
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

@@ -12,7 +12,6 @@ use crate::meters::{ActorMeters, MailboxMeters};
 pub enum WhenFull {
     /// The sender waits for room, at most until its deadline.
     Wait,
-    /// The message is refused at once.
     Refuse,
 }
 
@@ -21,36 +20,23 @@ pub enum WhenFull {
 pub enum TellError {
     /// There is no room, or there was none before the deadline.
     #[error("the mailbox of {actor} is full; back off and retry")]
-    Full {
-        /// Name of the actor.
-        actor: &'static str,
-    },
+    Full { actor: &'static str },
     /// Nobody reads the mailbox.
     #[error("{actor} does not run here now")]
-    Gone {
-        /// Name of the actor.
-        actor: &'static str,
-    },
+    Gone { actor: &'static str },
 }
 
 /// Why a question was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// It could not be asked.
     #[error(transparent)]
     NotDelivered(#[from] TellError),
     /// It was asked and did not answer in time.
     #[error("{actor} did not answer in time; retry")]
-    TooLate {
-        /// Name of the actor.
-        actor: &'static str,
-    },
+    TooLate { actor: &'static str },
     /// It was asked and dropped the question.
     #[error("{actor} ended before it answered; retry")]
-    Dropped {
-        /// Name of the actor.
-        actor: &'static str,
-    },
+    Dropped { actor: &'static str },
 }
 
 /// Where an answer goes. Answering never waits; an asker that went away is ignored.
@@ -65,7 +51,6 @@ impl<R> Reply<R> {
         (Self(sender), receiver)
     }
 
-    /// Answers.
     pub fn send(self, answer: R) {
         // An asker whose deadline has passed is no error of the actor.
         drop(self.0.send(answer));

@@ -4,7 +4,6 @@
 //! comments: there a counter's own name ends with `_total`, an info's with `_info`, and neither units nor an end mark
 //! are known. Exemplars are dropped.
 
-/// The content type of OpenMetrics.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The content type of the older format.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -58,7 +58,6 @@ impl ActorMeters {
     }
 }
 
-/// The metrics of one mailbox.
 #[derive(Clone, Debug)]
 pub(crate) struct MailboxMeters {
     actor: &'static str,

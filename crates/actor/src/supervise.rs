@@ -18,7 +18,6 @@ use crate::meters::ActorMeters;
 pub struct Backoff {
     /// The first pause; doubled for each further one.
     pub first: Duration,
-    /// Longest pause.
     pub longest: Duration,
 }
 

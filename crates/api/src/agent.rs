@@ -106,13 +106,11 @@ pub fn cards(cards: Vec<v1::CardDescription>) -> Result<Vec<CardDescription>, Re
     cards.into_iter().enumerate().map(read).collect()
 }
 
-/// The name of a worker in messages.
 #[must_use]
 pub fn worker_ref(owner: Owner) -> v1::WorkerRef {
     v1::WorkerRef { allocation_id: owner.allocation.0, epoch: owner.epoch.0, rank: owner.rank.0 }
 }
 
-/// The worker that a message names.
 #[must_use]
 pub fn owner(worker: &v1::WorkerRef) -> Owner {
     Owner { allocation: AllocationId(worker.allocation_id), epoch: Epoch(worker.epoch), rank: Rank(worker.rank) }
@@ -179,7 +177,6 @@ pub fn saved(saved: v1::SavedCheckpoint) -> Result<SavedPart, Refusal> {
     })
 }
 
-/// The part of a checkpoint that a message names.
 #[must_use]
 pub const fn part_of(name: &v1::CheckpointName) -> PartKey {
     PartKey {
@@ -190,7 +187,6 @@ pub const fn part_of(name: &v1::CheckpointName) -> PartKey {
     }
 }
 
-/// The name of a part of a checkpoint in messages.
 #[must_use]
 pub const fn part_name(part: &PartKey) -> v1::CheckpointName {
     v1::CheckpointName {

@@ -101,13 +101,11 @@ impl Refusal {
         self
     }
 
-    /// The reason.
     #[must_use]
     pub fn reason(&self) -> ErrorReason {
         self.details.reason
     }
 
-    /// The sentence.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.details.message

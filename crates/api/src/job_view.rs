@@ -183,7 +183,6 @@ pub fn slice(state: &State, slice: &Slice) -> v1::SliceView {
     }
 }
 
-/// How a worker ended.
 #[must_use]
 pub fn exit(exit: &WorkerExit) -> v1::WorkerExit {
     v1::WorkerExit {

@@ -38,7 +38,6 @@ pub const LABELS: usize = 64;
 pub const WINDOWS: usize = tessera_ledger::WINDOW_LIMIT;
 /// Most virtual cards of a gang.
 pub const GANG: u32 = 4096;
-/// Highest priority.
 pub const PRIORITY: u32 = 100;
 /// Largest virtual card, in thousandths of a TFLOPS: a million TFLOPS.
 pub const MILLI_TFLOPS: u64 = 1_000_000_000;
@@ -60,7 +59,6 @@ pub const SAVE_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Durati
 pub const TIME: Duration = Duration::from_secs(31_557_600);
 /// Least time that a gang runs before it is started again with more virtual cards.
 pub const GROW_AFTER: Duration = Duration::from_secs(1);
-/// Most retries.
 pub const RETRIES: u32 = 1000;
 /// Most bytes of a page, whatever its size; one thing more is sent.
 pub const PAGE_BYTES: usize = 1 << 20;

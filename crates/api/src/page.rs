@@ -47,10 +47,8 @@ paged!(ListJobsRequest, ListNodesRequest, ListCardsRequest, GetBlockMapRequest, 
 
 /// What a list is ordered by: the key of its last thing tells where the next page begins.
 pub trait PlaceKey: Sized {
-    /// The key as bytes.
     fn to_bytes(&self) -> Vec<u8>;
 
-    /// The key of these bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 }
 

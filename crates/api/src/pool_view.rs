@@ -45,7 +45,6 @@ pub fn pool(state: &State, cluster_id: &str) -> v1::Pool {
     }
 }
 
-/// Blocks by state.
 #[must_use]
 pub fn block_counts(counts: BlockCounts) -> v1::BlockCounts {
     let mut sum = v1::BlockCounts::default();
@@ -206,7 +205,6 @@ pub fn node_of_ref(state: &State, node: Option<&v1::NodeRef>) -> Result<NodeId, 
     }
 }
 
-/// The pool's settings.
 #[must_use]
 pub fn config(config: &PoolConfig) -> v1::PoolConfig {
     v1::PoolConfig {

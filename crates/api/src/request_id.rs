@@ -114,7 +114,6 @@ pub fn check_age(id: RequestId, floor: LogTime, now: LogTime) -> Result<(), Refu
     Err(Refusal::new(v1::ErrorReason::RequestTooOld, text).with(REQUEST_FLOOR, shown(floor)))
 }
 
-/// The request id as text.
 #[must_use]
 pub fn request_id_text(id: RequestId) -> String {
     Uuid::from_u128(id.0).to_string()

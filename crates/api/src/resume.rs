@@ -53,20 +53,17 @@ pub struct ResumeTokens {
 }
 
 impl ResumeTokens {
-    /// The tokens of watches of jobs with this filter.
     #[must_use]
     pub fn of_jobs(filter: Option<&v1::JobFilter>) -> Self {
         let encoded = filter.map(Message::encode_to_vec).unwrap_or_default();
         Self { query: xxh3_64(&[b"jobs", encoded.as_slice()].concat()) }
     }
 
-    /// The tokens of watches of the pool.
     #[must_use]
     pub fn of_pool() -> Self {
         Self { query: xxh3_64(b"pool") }
     }
 
-    /// A token for a place.
     #[must_use]
     pub fn make(&self, place: WatchPlace) -> String {
         let mut bytes = place.revision.0.to_be_bytes().to_vec();

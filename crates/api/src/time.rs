@@ -2,7 +2,6 @@
 
 use tessera_ledger::LogTime;
 
-/// A log time as a timestamp.
 #[must_use]
 pub fn timestamp(time: LogTime) -> prost_types::Timestamp {
     let seconds = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);

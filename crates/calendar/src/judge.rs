@@ -16,7 +16,6 @@ const AT_ONCE: usize = 256;
 struct Judged {
     /// Until when it is closed; `None`: it is open.
     closed_until: Option<LogTime>,
-    /// Until when that holds.
     holds_until: LogTime,
 }
 

@@ -25,7 +25,6 @@ pub use written::Error;
 /// when the last of them does, and is asked again then.
 const FOLLOWED: usize = 16;
 
-/// One window.
 #[derive(Clone, Debug)]
 struct Window {
     schedule: croner::Cron,
@@ -36,12 +35,10 @@ struct Window {
 /// What a calendar says of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Now {
-    /// Open.
     Open {
         /// When it closes, and no earlier; `None`: never.
         until: Option<Timestamp>,
     },
-    /// Closed.
     Closed {
         /// When it opens next; `None`: never again.
         until: Option<Timestamp>,

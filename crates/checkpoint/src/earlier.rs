@@ -22,7 +22,6 @@ pub(crate) struct Earlier<'a> {
 }
 
 impl<'a> Earlier<'a> {
-    /// None.
     pub fn none(store: &'a dyn Store) -> Self {
         Self { store, chunks: HashMap::new(), given_up: AtomicBool::new(false) }
     }

@@ -12,14 +12,12 @@ use crate::published::BadManifest;
 /// folder is restored or not there.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No room.
     #[error(
         "the checkpoint store {place} is full: {needed_bytes} bytes are needed, {free_bytes} are free; remove checkpoints or give it more"
     )]
     Full {
-        /// The store.
         place: String,
-        /// What is needed; 0: not known.
+        /// 0: not known.
         needed_bytes: u64,
         /// What there is; 0: nothing, or not known.
         free_bytes: u64,
@@ -27,92 +25,47 @@ pub enum Error {
     /// It does not answer, or not now.
     #[error("the checkpoint store {place} cannot be reached; try again later")]
     Unreachable {
-        /// The store.
         place: String,
-        /// What was met.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// It does not let us.
     #[error("the checkpoint store {place} refuses; check who may read and write there")]
     Refused {
-        /// The store.
         place: String,
-        /// What was met.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// There is none, or it was never complete.
     #[error("there is no checkpoint {id} in {place}; it was never complete, or was removed")]
-    Missing {
-        /// The store.
-        place: String,
-        /// The checkpoint.
-        id: CheckpointId,
-    },
-    /// It is not what was stored.
+    Missing { place: String, id: CheckpointId },
     #[error("the checkpoint {id} in {place} is damaged: {problem}; take the one before")]
-    Damaged {
-        /// The store.
-        place: String,
-        /// The checkpoint.
-        id: CheckpointId,
-        /// What is not as it was.
-        problem: String,
-    },
-    /// There is one of that name.
+    Damaged { place: String, id: CheckpointId, problem: String },
     #[error(
         "there is a checkpoint {id} in {place} already, and checkpoints do not change; save under the next sequence"
     )]
-    Exists {
-        /// The store.
-        place: String,
-        /// The checkpoint.
-        id: CheckpointId,
-    },
-    /// It cannot be written to from here.
+    Exists { place: String, id: CheckpointId },
     #[error("the checkpoint store {place} belongs to another agent and is only read from here")]
-    ReadOnly {
-        /// The store.
-        place: String,
-    },
+    ReadOnly { place: String },
     /// Something that cannot be packed.
     #[error("{} cannot be in a checkpoint: {problem}", path.display())]
-    Unsuitable {
-        /// The file.
-        path: PathBuf,
-        /// What it is.
-        problem: &'static str,
-    },
+    Unsuitable { path: PathBuf, problem: &'static str },
     /// It was written to.
     #[error("{} changed while it was saved; save when the program writes nothing", path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-    },
+    Changed { path: PathBuf },
     /// There is something where a checkpoint should be restored.
     #[error("{} is not empty; restore into a folder that does not exist yet", path.display())]
-    NotEmpty {
-        /// The folder.
-        path: PathBuf,
-    },
+    NotEmpty { path: PathBuf },
     /// The file system.
     #[error("{} cannot be used", path.display())]
     Io {
         /// What could not be read or written.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// Where a store should be.
     #[error("{address:?} is no checkpoint store: {problem}")]
-    BadAddress {
-        /// What was given.
-        address: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    BadAddress { address: String, problem: String },
     /// The process ends, or a thread of it died.
     #[error("work in the background ended before it was done")]
     Ended,

@@ -11,9 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Its text form is also its name in every store: `job-12-attempt-3-epoch-45-sequence-6-rank-0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckpointId {
-    /// Number of the job.
     pub job: u64,
-    /// Number of the attempt, from 1.
+    /// From 1.
     pub attempt: u32,
     /// Epoch of the allocation that the program ran on.
     pub epoch: u64,
@@ -23,13 +22,11 @@ pub struct CheckpointId {
     pub rank: u32,
 }
 
-/// A text that names no checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} names no checkpoint; the form is job-<number>-attempt-<number>-epoch-<number>-sequence-<number>-rank-<number>"
 )]
 pub struct BadCheckpointId {
-    /// What was given.
     pub text: String,
 }
 

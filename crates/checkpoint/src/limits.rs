@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// Largest chunk.
 pub(crate) const LARGEST_CHUNK: u64 = 64 << 20;
 
 /// Above so many chunks they become larger.

@@ -29,7 +29,6 @@ const IDENTITY: &str = "identity";
 /// How much of a file is compared at once.
 const COMPARED: usize = 1 << 18;
 
-/// Objects that are removed at once.
 const REMOVED_AT_ONCE: usize = 8;
 
 /// A checkpoint store in a folder or a bucket.
@@ -57,7 +56,6 @@ impl Objects {
         Ok(Self::at(Place::folder(folder)?))
     }
 
-    /// At a place.
     #[must_use]
     pub fn at(at: Place) -> Self {
         let space = Space::new(at.local());

@@ -21,7 +21,6 @@ const BLOCK: usize = 512;
 /// How much of a file is read at once.
 const PIECE: usize = 1 << 18;
 
-/// Writes the folder to `out`.
 pub(crate) fn pack(folder: &Path, out: &mut dyn Seamed) -> Result<Measured, Error> {
     let mut measured = Measured::default();
     let mut piece = vec![0; PIECE];

@@ -26,7 +26,6 @@ const OVERHEAD: u64 = 1 << 20;
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// Of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
@@ -37,7 +36,6 @@ impl Hash {
         blake3::Hash::from_hex(text).ok().map(Self::from)
     }
 
-    /// The hash itself.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.0
@@ -100,7 +98,6 @@ pub struct Chunk {
 pub struct Published {
     /// Version of this description.
     pub format: u32,
-    /// Its name.
     pub id: CheckpointId,
     /// Bytes of all files in it.
     pub bytes: u64,
@@ -115,7 +112,6 @@ pub struct Published {
     pub chunks: Vec<Chunk>,
 }
 
-/// A manifest that is none.
 #[derive(Debug, thiserror::Error)]
 pub enum BadManifest {
     /// It was cut off or changed.
@@ -126,16 +122,10 @@ pub enum BadManifest {
     Form(#[from] serde_json::Error),
     /// A newer release wrote it.
     #[error("the manifest is in format {found}, this release reads format {FORMAT}")]
-    Format {
-        /// The version in it.
-        found: u32,
-    },
+    Format { found: u32 },
     /// What it says cannot be.
     #[error("the manifest contradicts itself: {problem}")]
-    Contradiction {
-        /// What does not fit.
-        problem: &'static str,
-    },
+    Contradiction { problem: &'static str },
 }
 
 impl Published {
@@ -151,7 +141,6 @@ impl Published {
         (0..).zip(&self.chunks).filter_map(|(index, _)| self.stored(index))
     }
 
-    /// The manifest.
     #[must_use]
     pub fn manifest(&self) -> Bytes {
         let mut text = serde_json::to_string(self).expect("numbers and texts have a form in JSON");

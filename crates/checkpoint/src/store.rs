@@ -101,13 +101,10 @@ pub trait Store: fmt::Debug + Send + Sync {
 /// A chunk that is there, as its name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoredChunk {
-    /// The checkpoint.
     pub id: CheckpointId,
-    /// Its place in it.
     pub index: u32,
     /// Of its bytes.
     pub hash: Hash,
-    /// Bytes that it takes.
     pub stored_bytes: u64,
 }
 

@@ -26,7 +26,6 @@ pub(crate) struct Unpacked {
     pub entries: u64,
 }
 
-/// Why unpacking failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The archive is not one of ours.

@@ -10,7 +10,6 @@ use tonic::Code;
 /// The exit codes of `tessera`, documented in its help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
     Done,
     /// Failed for a reason without a code of its own.
     Failed,
@@ -35,7 +34,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {

@@ -10,7 +10,6 @@ use crate::exit::Exit;
 /// A failed command.
 #[derive(Debug)]
 pub struct Failure {
-    /// How the process ends.
     pub exit: Exit,
     what: String,
     why: String,

@@ -12,9 +12,7 @@ pub struct Address(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{got}` is not an address of a member: {problem}; write it as `host:port`, such as `127.0.0.1:7400`")]
 pub struct BadAddress {
-    /// What was given.
     pub got: String,
-    /// What is wrong with it.
     pub problem: &'static str,
 }
 
@@ -32,7 +30,6 @@ impl Address {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The port.
     #[must_use]
     pub fn port(&self) -> u16 {
         // It was read when the address was.

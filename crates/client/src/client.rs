@@ -84,7 +84,6 @@ impl Client {
         Self::new(std::slice::from_ref(member), (*self.settings).clone())
     }
 
-    /// The members that the client was told of.
     #[must_use]
     pub fn members(&self) -> &[Address] {
         &self.shared.told

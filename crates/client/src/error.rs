@@ -16,7 +16,6 @@ use tonic_types::StatusExt;
 
 use crate::address::Address;
 
-/// A field that is not acceptable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
     /// Path of the field, such as `spec.virtual_card.milli_tflops`.
@@ -28,7 +27,6 @@ pub struct FieldViolation {
 /// Whether an error is a member's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// The member answered it.
     Answered,
     /// There was no connection: the member never saw the call.
     NeverMade,
@@ -39,13 +37,11 @@ pub enum Connection {
 /// An error that a member answered, or that the connection to it ended in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
-    /// The gRPC code.
     pub code: Code,
     /// The documented reason; `None` when the error was made by the connection or by something that is not Tessera.
     pub reason: Option<ErrorReason>,
     /// The sentence for people.
     pub message: String,
-    /// Fields that are not acceptable.
     pub fields: Vec<FieldViolation>,
     /// What else the reason says, by name.
     pub metadata: BTreeMap<String, String>,
@@ -131,7 +127,6 @@ pub enum Trouble {
 /// No answer could be had before the deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// Why.
     pub trouble: Trouble,
     /// How long it was tried.
     pub elapsed: Duration,
@@ -176,13 +171,11 @@ pub enum ClientError {
     /// No answer could be had.
     #[error("{0}")]
     Unavailable(Box<Unavailable>),
-    /// The client was given no member to talk to.
     #[error("no member of the control plane is named; give at least one `host:port`")]
     NoMembers,
 }
 
 impl ClientError {
-    /// The reason of a refusal.
     #[must_use]
     pub fn reason(&self) -> Option<ErrorReason> {
         match self {

@@ -13,7 +13,6 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::retry::{Next, Tries};
 
-/// A piece of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogChunk {
     /// The try whose output it is, from 1.
@@ -22,7 +21,6 @@ pub struct LogChunk {
     pub offset: u64,
     /// Bytes before it that rotation has dropped and nobody will see.
     pub lost: u64,
-    /// The bytes.
     pub data: Vec<u8>,
 }
 

@@ -88,7 +88,6 @@ impl Tries {
         self.deadline
     }
 
-    /// What is left of its time.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }

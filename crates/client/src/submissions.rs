@@ -26,7 +26,6 @@ use crate::error::{ApiError, ClientError, Incomplete};
 use crate::retry::{Next, Tries, turn};
 use window::{Parcel, Pending, Window, parcels};
 
-/// The call.
 const SUBMIT_JOBS: &str = "/tessera.v1.JobService/SubmitJobs";
 /// Jobs that are unanswered at once, when the caller does not say.
 const UNANSWERED: usize = 4_096;
@@ -36,7 +35,6 @@ const LARGEST: usize = limits::REQUEST - 64;
 /// What became of a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Submission {
-    /// Its request id.
     pub request_id: String,
     /// The job's number, or why it was refused for good.
     pub outcome: Result<SubmitJobResponse, ApiError>,
@@ -158,7 +156,6 @@ impl Submissions {
         Ok(true)
     }
 
-    /// Takes note of answers.
     fn note(&mut self, answers: SubmitJobsResponse) -> Result<(), Broken> {
         for SubmitJobsResult { index, outcome } in answers.results {
             let Some(outcome) = outcome else { return Err(self.incomplete("a job is answered with nothing")) };

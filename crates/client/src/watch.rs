@@ -43,18 +43,14 @@ pub enum Start {
 /// What a watch brings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update<L, E> {
-    /// A thing of the list.
     Listed(L),
     /// The list, or what had happened before, is complete up to this revision.
     Synced {
-        /// The revision.
         revision: u64,
     },
-    /// A change.
     Event(E),
     /// Nothing up to this revision concerns the watch.
     Progress {
-        /// The revision.
         revision: u64,
     },
     /// The watch begins anew with a list: what was known is to be forgotten. Events may have been missed between.
@@ -71,9 +67,7 @@ type Place = (u64, u32);
 
 /// What distinguishes the watches. Implemented here for [`Jobs`] and [`Pool`] only.
 pub trait Kind: Clone + Send + sealed::Sealed {
-    /// What is listed.
     type Listed;
-    /// What happens.
     type Event;
     /// The message on the wire.
     #[doc(hidden)]
@@ -100,7 +94,6 @@ type Opening<M> = BoxFuture<'static, Result<Response<Streaming<M>>, Status>>;
 /// A watch of jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Jobs {
-    /// Which jobs.
     pub filter: JobFilter,
 }
 
@@ -111,9 +104,7 @@ pub struct Pool;
 /// A thing of the pool's list.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ListedPart {
-    /// A node.
     Node(Box<Node>),
-    /// A card.
     Card(Box<Card>),
 }
 
@@ -205,7 +196,6 @@ pub struct Watch<K: Kind> {
 }
 
 impl Client {
-    /// Watches jobs.
     #[must_use]
     pub fn watch_jobs(&self, filter: JobFilter, start: Start) -> Watch<Jobs> {
         Watch::new(self.clone(), Jobs { filter }, start)

@@ -66,7 +66,6 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// Accepts what reaches `listener`.
     #[must_use]
     pub fn new(listener: Arc<dyn Listener>) -> Self {
         Self { listener, transport: Transport::default() }

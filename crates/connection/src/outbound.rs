@@ -45,13 +45,10 @@ pub struct KeepAlive {
     pub while_idle: bool,
 }
 
-/// An address that cannot be one.
 #[derive(Debug, thiserror::Error)]
 #[error("{address:?} is not an address of the form host:port")]
 pub struct BadAddress {
-    /// What was given.
     pub address: String,
-    /// What is wrong with it.
     #[source]
     source: tonic::transport::Error,
 }
@@ -59,7 +56,6 @@ pub struct BadAddress {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There cannot be one.
     #[error(transparent)]
     Address(#[from] BadAddress),
     /// Nobody took it.
@@ -76,7 +72,6 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Opens them with `dialer`.
     #[must_use]
     pub fn new(dialer: Arc<dyn Dialer>) -> Self {
         Self { dialer: Some(dialer), transport: Transport::default() }

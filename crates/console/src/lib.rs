@@ -15,7 +15,6 @@ use http::header::{X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
 use http::{HeaderMap, StatusCode};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Where the console is.
 const HOME: &str = "/console/";
 
 /// The page that everything begins with.

@@ -21,12 +21,10 @@ pub use profile::{LONGEST, profile};
 pub struct Part {
     /// Its name, such as `log.txt`.
     pub name: String,
-    /// What it says.
     pub content: Result<Vec<u8>, String>,
 }
 
 impl Part {
-    /// A part.
     #[must_use]
     pub fn new(name: impl Into<String>, content: Result<Vec<u8>, String>) -> Self {
         Self { name: name.into(), content }

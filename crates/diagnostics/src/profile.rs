@@ -13,7 +13,6 @@ use pprof::{Frames, ProfilerGuardBuilder};
 /// Looks in a second of processor time: no round number, so that nothing that is done each hundredth of a second is
 /// always met or never.
 const RATE: i32 = 99;
-/// Longest profile.
 pub const LONGEST: Duration = Duration::from_secs(60);
 /// Where a stack cannot be walked while it is interrupted: what is held there may be held by the walk itself.
 const LEFT_OUT: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];

@@ -76,7 +76,6 @@ pub fn refuse(status: Status) -> Response {
     refuse_as(http_code(status.code()), &status)
 }
 
-/// No such path.
 #[must_use]
 pub fn not_found(path: &str) -> Response {
     let sentence = format!("nothing is at {path}; /v1/openapi.json lists what there is");

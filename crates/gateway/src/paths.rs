@@ -19,7 +19,6 @@ pub(crate) enum Found<'a> {
     Nothing,
 }
 
-/// Finds the route.
 pub(crate) fn find<'a>(described: &'a [Described], verb: &Method, path: &str) -> Found<'a> {
     let mut others = Vec::new();
     for candidate in described {

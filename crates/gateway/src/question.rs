@@ -21,7 +21,6 @@ pub(crate) struct Asked<'a> {
     pub bound: &'a Bound,
     /// The query, as it came.
     pub query: &'a str,
-    /// The body, where there is one.
     pub body: Option<&'a [u8]>,
     /// The id of the last event that the caller has seen.
     pub last_event: Option<&'a str>,

@@ -12,7 +12,6 @@ pub enum Verb {
     Post,
     /// Makes or changes.
     Put,
-    /// Removes.
     Delete,
 }
 
@@ -43,13 +42,11 @@ pub enum Resume {
 /// A path and the method it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// The HTTP method.
     pub verb: Verb,
     /// The path, with the names of fields in braces.
     pub path: &'static str,
     /// `Service/Method` within `tessera.v1`.
     pub method: &'static str,
-    /// Whether it changes anything.
     pub changes: bool,
     /// How its stream is taken up again.
     pub resume: Resume,

@@ -14,11 +14,9 @@ use prometheus_client::registry::{Registry, Unit};
 /// Who publishes a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// Members.
     Member,
-    /// Agents.
     Agent,
-    /// Both.
+    /// Members and agents.
     Every,
     /// Members, on a page of its own that tells job by job.
     JobsPage,
@@ -65,9 +63,7 @@ const UNITS: [(&str, &str); 9] = [
 pub struct Declaration {
     /// Its name in Prometheus' text format and in queries; that of a counter ends with `_total`.
     pub name: &'static str,
-    /// Its type.
     pub kind: Kind,
-    /// Names of its labels.
     pub labels: &'static [&'static str],
     /// Bounds of its buckets, if it is a histogram.
     pub bounds: &'static [f64],
@@ -129,7 +125,6 @@ pub enum HistogramKind {}
 /// A declared metric with `N` labels.
 #[derive(Debug)]
 pub struct Metric<K, const N: usize> {
-    /// What is said of it.
     pub declaration: Declaration,
     pub(crate) labels: [&'static str; N],
     kind: PhantomData<fn() -> K>,
@@ -169,7 +164,6 @@ pub type Sum = Counter<f64, AtomicU64>;
 pub type Number = Gauge<f64, AtomicU64>;
 
 impl Metric<CounterKind, 0> {
-    /// Registers it.
     pub fn register(&'static self, registry: &mut Registry) -> Counter {
         let counter = Counter::default();
         self.register_as(registry, &counter);
@@ -224,7 +218,6 @@ impl<const N: usize> Counters<N> {
 }
 
 impl<const N: usize, C: Clone + Default> Counters<N, C> {
-    /// The counter of these values of the labels.
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> C {
         self.family.get_or_create_owned(&self.metric.values(values))
@@ -232,7 +225,6 @@ impl<const N: usize, C: Clone + Default> Counters<N, C> {
 }
 
 impl Metric<GaugeKind, 0> {
-    /// Registers it.
     pub fn register(&'static self, registry: &mut Registry) -> Gauge {
         let gauge = Gauge::default();
         self.declaration.register(registry, gauge.clone());
@@ -282,7 +274,6 @@ impl<const N: usize> Gauges<N> {
 }
 
 impl<const N: usize, G: Clone + Default> Gauges<N, G> {
-    /// The gauge of these values of the labels.
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> G {
         self.family.get_or_create_owned(&self.metric.values(values))

@@ -10,7 +10,6 @@ const HEAD: &str = include_str!("document.md");
 const JOBS: &str = include_str!("jobs.md");
 const TABLE: &str = "| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
 
-/// The document.
 #[must_use]
 pub fn document() -> String {
     let mut page = HEAD.replace("{shown}", &QUEUES_SHOWN.to_string()).replace("{others}", OTHER_QUEUES);

@@ -26,7 +26,6 @@ impl MetricConstructor<HistogramWithExemplars<TraceLabel>> for WithBounds {
 }
 
 impl Metric<HistogramKind, 0> {
-    /// Registers it.
     pub fn register(&'static self, registry: &mut Registry) -> Histogram {
         let histogram = self.unregistered_alone();
         self.declaration.register(registry, histogram.clone());
@@ -76,12 +75,10 @@ pub struct Histograms<const N: usize> {
 }
 
 impl<const N: usize> Histograms<N> {
-    /// Registers it.
     pub fn register(&self, registry: &mut Registry) {
         self.metric.declaration.register(registry, self.family.clone());
     }
 
-    /// The histogram of these values of the labels.
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> Histogram {
         self.family.get_or_create_owned(&self.metric.values(values))
@@ -101,12 +98,10 @@ pub struct TracedHistograms<const N: usize> {
 }
 
 impl<const N: usize> TracedHistograms<N> {
-    /// Registers it.
     pub fn register(&self, registry: &mut Registry) {
         self.metric.declaration.register(registry, self.family.clone());
     }
 
-    /// The histogram of these values of the labels.
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> TracedHistogram {
         TracedHistogram(self.family.get_or_create_owned(&self.metric.values(values)))

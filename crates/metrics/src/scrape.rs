@@ -15,7 +15,6 @@ use crate::declare::{CounterKind, Declaration, GaugeKind, HistogramKind, Metric}
 pub struct Scrape<'a>(DescriptorEncoder<'a>);
 
 impl<'a> Scrape<'a> {
-    /// Writes to an encoder.
     #[must_use]
     pub const fn new(encoder: DescriptorEncoder<'a>) -> Self {
         Self(encoder)

@@ -6,43 +6,23 @@ use std::path::PathBuf;
 /// Why something could not be kept or had.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// It names no place.
     #[error("{url:?} names no place: {problem}; the forms are file:///folder and s3://bucket/prefix")]
-    BadUrl {
-        /// What was given.
-        url: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// No room.
+    BadUrl { url: String, problem: String },
     #[error("{place} is full; remove something there, or give it more")]
-    Full {
-        /// The place.
-        place: String,
-    },
-    /// It is not there.
+    Full { place: String },
     #[error("there is no {name} at {place}")]
-    Missing {
-        /// The place.
-        place: String,
-        /// What was asked for.
-        name: String,
-    },
+    Missing { place: String, name: String },
     /// It does not answer, or not now.
     #[error("{place} cannot be reached; try again later")]
     Unreachable {
-        /// The place.
         place: String,
-        /// What was met.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// It does not let us.
     #[error("{place} refuses; check who may read and write there")]
     Refused {
-        /// The place.
         place: String,
-        /// What was met.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -51,7 +31,6 @@ pub enum PlaceError {
     Io {
         /// What could not be read or written.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },

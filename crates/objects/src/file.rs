@@ -16,9 +16,7 @@ const PART: usize = 8 << 20;
 /// Something at a place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Object {
-    /// Its name.
     pub name: String,
-    /// Its size.
     pub bytes: u64,
 }
 

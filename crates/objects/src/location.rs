@@ -12,7 +12,6 @@ use crate::{Place, PlaceError};
 pub enum Location {
     /// On this machine. It need not be there.
     Local(PathBuf),
-    /// In a bucket.
     Bucket(Place),
 }
 

@@ -23,7 +23,6 @@ pub fn collect_with(tracer: BoxedTracer) {
     let _ = TRACER.set(tracer);
 }
 
-/// Whether anybody collects.
 #[must_use]
 pub fn is_collected() -> bool {
     TRACER.get().is_some()
@@ -133,7 +132,6 @@ pub fn current() -> Option<String> {
 pub struct SpanIdentity(SpanId);
 
 impl SpanIdentity {
-    /// The identity of what has this name and these numbers.
     #[must_use]
     pub fn of(name: &str, numbers: &[u64]) -> Self {
         let mut bytes = name.as_bytes().to_vec();
@@ -183,7 +181,6 @@ impl Draft {
         self
     }
 
-    /// When it began.
     pub fn since(mut self, time: SystemTime) -> Self {
         self.builder.start_time = Some(time);
         self
@@ -203,7 +200,6 @@ impl Draft {
         }
     }
 
-    /// Says which ones.
     pub fn with_list(self, key: &'static str, values: Vec<String>) -> Self {
         let values = values.into_iter().map(StringValue::from).collect();
         self.with(key, Value::Array(Array::String(values)))
@@ -241,7 +237,6 @@ pub fn take_wanted_id() -> Option<SpanId> {
     WANTED.take()
 }
 
-/// Time so long ago.
 #[must_use]
 pub fn ago(elapsed: Duration) -> SystemTime {
     let now = SystemTime::now();

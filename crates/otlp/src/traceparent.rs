@@ -23,7 +23,6 @@ pub fn parse(text: &str) -> Option<SpanContext> {
     Some(SpanContext::new(trace, span, flags, true, TraceState::NONE)).filter(SpanContext::is_valid)
 }
 
-/// Writes a context.
 #[must_use]
 pub fn text(context: &SpanContext) -> String {
     format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags())

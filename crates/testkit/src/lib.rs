@@ -105,7 +105,6 @@ pub fn request(command: Command) -> Request {
     Request { key: None, actor: "test".to_owned(), command }
 }
 
-/// The command that submits a job.
 #[must_use]
 pub fn submission(spec: impl Into<Arc<JobSpec>>) -> Command {
     Command::SubmitJob { spec: spec.into(), traceparent: String::new(), secret: None }

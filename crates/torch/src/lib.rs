@@ -125,7 +125,6 @@ impl Connection {
         locked(&self.inner).is_open()
     }
 
-    /// Sends one frame.
     fn send(&self, py: Python<'_>, frame: &[u8]) -> PyResult<()> {
         py.detach(|| locked(&self.inner).send(frame)).map_err(|error| raise(&error))
     }
@@ -296,7 +295,6 @@ impl Gate {
     }
 }
 
-/// The module.
 #[pymodule(name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PROTOCOL", tessera_slice::PROTOCOL)?;

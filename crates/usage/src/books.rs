@@ -11,41 +11,28 @@ use tessera_ledger::{
 /// Cards that count alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class {
-    /// Their kind.
     pub kind: &'static str,
-    /// Their maker.
     pub vendor: String,
-    /// Their model.
     pub model: String,
 }
 
 /// What is said of a job in the accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
-    /// Its number.
     pub id: JobId,
-    /// Its name.
     pub name: String,
-    /// Who submitted it.
     pub submitter: String,
-    /// Its queue.
     pub queue: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
 
 /// What one worker holds of the cards of one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// The allocation.
     pub allocation: AllocationId,
-    /// Which try of the job.
     pub attempt: u32,
-    /// The worker.
     pub rank: Rank,
-    /// The class.
     pub class: Class,
-    /// Blocks.
     pub blocks: u64,
     /// What a block computes at the reference precision, in thousandths of a TFLOPS.
     pub block_milli_tflops: u64,
@@ -57,22 +44,11 @@ pub struct Holding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A worker holds from now on.
-    Began {
-        /// Whose it is.
-        job: Arc<JobFacts>,
-        /// What it holds.
-        holding: Holding,
-    },
+    Began { job: Arc<JobFacts>, holding: Holding },
     /// A worker holds nothing any more.
-    Ended {
-        /// The allocation.
-        allocation: AllocationId,
-        /// The worker.
-        rank: Rank,
-    },
+    Ended { allocation: AllocationId, rank: Rank },
     /// What was computed under an allocation is lost: it ended by preemption or failure.
     Lost {
-        /// The allocation.
         allocation: AllocationId,
         /// When the newest checkpoint that it left came to count: what it computed before is not lost.
         saved_at: Option<LogTime>,
@@ -82,11 +58,8 @@ pub enum Change {
 /// The changes of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its index.
     pub revision: Revision,
-    /// Its time.
     pub time: LogTime,
-    /// What changed.
     pub changes: Vec<Change>,
 }
 

@@ -63,47 +63,29 @@ CREATE TABLE gap (
 /// Why the accounts cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// SQLite refused.
     #[error(
         "the accounts in {path} cannot be {what}; the disk may be full, or the file damaged: set it aside, and they \
          begin anew with a gap"
     )]
     Sqlite {
-        /// The file.
         path: PathBuf,
         /// What was to be done.
         what: &'static str,
-        /// What SQLite says.
         #[source]
         source: rusqlite::Error,
     },
-    /// Written by a later release.
     #[error(
         "the accounts in {path} were written by a later release: their tables have version {found}, and this release \
          knows {VERSION}"
     )]
-    TooNew {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-    },
-    /// The accounts of another pool.
+    TooNew { path: PathBuf, found: i64 },
     #[error("the accounts in {path} are of the pool {found}, not of {wanted}; set the file aside")]
-    OtherPool {
-        /// The file.
-        path: PathBuf,
-        /// Whose they are.
-        found: String,
-        /// Whose they should be.
-        wanted: String,
-    },
+    OtherPool { path: PathBuf, found: String, wanted: String },
     /// The thread that keeps them has ended.
     #[error("the accounts are not kept any more since an earlier error, which is in the log of this member")]
     Stopped,
 }
 
-/// An open database.
 #[derive(Debug)]
 pub struct Database {
     connection: Connection,

@@ -22,14 +22,11 @@ const MOST_GATHERED: usize = 4_096;
 /// How often, by the ledger's time, what is too old is looked for.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
-/// How accounts are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The file.
     pub path: PathBuf,
     /// The pool that they are of.
     pub cluster: String,
-    /// For how long they are kept.
     pub retention: Duration,
 }
 

@@ -8,26 +8,20 @@ pub enum GroupBy {
     /// All together.
     #[default]
     Nothing,
-    /// Job by job.
     Job,
-    /// By who submitted.
     Submitter,
-    /// By queue.
     Queue,
-    /// By kind of card.
     Kind,
     /// By the value of a label.
     Label(String),
 }
 
-/// A question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// From when on; zero: from the beginning.
     pub from: LogTime,
     /// Until when; `None`: until now.
     pub to: Option<LogTime>,
-    /// By what sums are made.
     pub by: GroupBy,
     /// Only this queue.
     pub queue: Option<String>,
@@ -66,7 +60,6 @@ pub struct Row {
     pub key: String,
     /// The name of the job, in sums job by job.
     pub name: String,
-    /// Its sums.
     pub sums: Sums,
     /// The same by kind of card.
     pub kinds: Vec<(String, Sums)>,
@@ -87,7 +80,6 @@ pub struct Gap {
     pub to: LogTime,
 }
 
-/// An answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The groups, those with the most blocks first.

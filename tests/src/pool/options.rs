@@ -16,7 +16,6 @@ pub const REFERENCE_POOL: [&[CardSpec]; 4] = [
 /// What kind of pool a test wants.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Number of members.
     pub members: usize,
     /// The cards of each node.
     pub nodes: Vec<Vec<CardSpec>>,

@@ -22,7 +22,6 @@ impl Machine {
         inner.supervised.keys().copied().nth(draw.checked_rem(inner.supervised.len())?)
     }
 
-    /// Whether a worker has a supervisor.
     pub fn supervises(&self, worker: WorkerId) -> bool {
         self.inner().supervised.contains_key(&worker)
     }

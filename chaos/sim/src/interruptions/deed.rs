@@ -17,11 +17,8 @@ pub const NODES: usize = 4;
 pub enum Deed {
     /// Submit a job of a kind, by a name.
     Submit(Kind, String),
-    /// Move a job to a node.
     Move(JobId, String),
-    /// Suspend a job.
     Suspend(JobId),
-    /// Resume a job.
     Resume(JobId),
     /// Drain a node, with so much time.
     DrainWithin(String, Duration),

@@ -28,13 +28,10 @@ const TRIES: u32 = 6;
 pub struct Hit {
     /// When, and who.
     pub pair: Pair,
-    /// What happens.
     pub fault: Fault,
-    /// For how long.
     pub lasts: Duration,
 }
 
-/// See the module.
 pub struct Director {
     reader: Reader,
     random: SmallRng,

@@ -23,9 +23,7 @@ pub const SHARES: u64 = 4;
 /// Who is hit, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
-    /// When.
     pub moment: Moment,
-    /// Who.
     pub victim: Victim,
 }
 

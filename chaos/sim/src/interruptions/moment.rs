@@ -45,18 +45,14 @@ pub enum Moment {
 /// A worker and its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// The node.
     pub node: NodeId,
-    /// The worker.
     pub worker: WorkerId,
 }
 
 /// A moment that has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// Which.
     pub moment: Moment,
-    /// Of which job.
     pub job: JobId,
     /// Where it computes or did, or what it saved lies.
     pub source: Option<Spot>,
@@ -65,7 +61,6 @@ pub struct Sighting {
 }
 
 impl Moment {
-    /// All of them.
     pub const ALL: [Self; 13] = [
         Self::Reserved,
         Self::Suspending,

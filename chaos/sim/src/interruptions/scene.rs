@@ -27,7 +27,6 @@ const STAYS: Duration = Duration::from_secs(2);
 /// The time that a node is drained within: enough for a move, were nobody hit.
 const DRAINED_WITHIN: Duration = Duration::from_secs(3);
 
-/// How a scene stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It is not over.
@@ -40,9 +39,7 @@ pub enum Standing {
     Broken(String),
 }
 
-/// See the module.
 pub struct Scene {
-    /// What is to happen.
     pub pair: Pair,
     name: String,
     began: Duration,
@@ -80,7 +77,6 @@ impl Scene {
         Some(fault)
     }
 
-    /// How it stands.
     pub fn standing(&self, state: &State, world: &World) -> Standing {
         let job = self.job(state);
         if self.pair.victim.leaves_leases() && job.is_some_and(|job| lost_its_lease(job, world)) {

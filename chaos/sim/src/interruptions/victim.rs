@@ -40,7 +40,6 @@ const AWAY_MS: [std::ops::Range<u64>; 2] = [400..1_500, 10_500..12_000];
 const CUT_OFF: Duration = Duration::from_secs(8);
 
 impl Victim {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::LeaderDies,
         Self::LeaderParted,

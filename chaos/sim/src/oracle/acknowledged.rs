@@ -8,7 +8,6 @@ use super::{Oracle, View};
 use crate::history::{Answer, Submission, id_of};
 use crate::journal::Applied;
 
-/// See the module.
 #[derive(Default)]
 pub struct Acknowledged {
     /// The job of each request, as it was answered first.

@@ -22,7 +22,6 @@ const LATE: Duration = Duration::from_millis(200);
 /// The shortest time that agents go on without a lease in any scenario.
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 
-/// See the module.
 #[derive(Default)]
 pub struct Attempts {
     /// Jobs that changed since they were judged.

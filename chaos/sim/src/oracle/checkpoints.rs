@@ -47,7 +47,6 @@ impl Told {
     }
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Checkpoints {
     told: BTreeMap<JobId, BTreeMap<CheckpointKey, Told>>,

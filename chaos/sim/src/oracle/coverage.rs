@@ -26,7 +26,6 @@ impl Coverage {
 /// Follows the log.
 #[derive(Default)]
 pub struct Follower {
-    /// What was seen.
     pub coverage: Coverage,
     legal: BTreeSet<String>,
     sights: Sights,

@@ -4,7 +4,6 @@
 
 use super::{Oracle, View};
 
-/// See the module.
 pub struct Fences;
 
 impl Oracle for Fences {

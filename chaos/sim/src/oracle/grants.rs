@@ -7,7 +7,6 @@ use tessera_ledger::{Eligibility, Event, NodeId, NodeState, WorkerState};
 use super::Oracle;
 use crate::journal::Applied;
 
-/// See the module.
 #[derive(Default)]
 pub struct Grants {
     nodes: BTreeMap<NodeId, (NodeState, Eligibility)>,

@@ -8,7 +8,6 @@ use super::wishes::granted;
 use super::{Oracle, first_of};
 use crate::journal::Applied;
 
-/// See the module.
 pub struct Growth;
 
 /// The jobs that an entry tells to grow.

@@ -34,7 +34,6 @@ struct Step {
     seen: Duration,
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Idle {
     /// Not yet held against the world.

@@ -10,7 +10,6 @@ use super::{Oracle, View};
 /// Revisions whose digests are remembered.
 const REMEMBERED: usize = 4_096;
 
-/// See the module.
 #[derive(Default)]
 pub struct Laws {
     /// Who was seen first with a state at a revision, and its digest.

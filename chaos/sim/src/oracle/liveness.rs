@@ -20,7 +20,6 @@ const JOBS: Duration = Duration::from_secs(600);
 /// must lead.
 const BACKOFF_SLACK: Duration = Duration::from_secs(20);
 
-/// See the module.
 #[derive(Default)]
 pub struct Liveness {
     settled: bool,

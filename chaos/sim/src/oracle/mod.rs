@@ -65,7 +65,6 @@ pub struct MemberView {
 pub struct View<'a> {
     /// Simulated time.
     pub now: Duration,
-    /// The members.
     pub members: Vec<MemberView>,
     /// The newest state that was ever seen on a member.
     pub newest: Option<Arc<State>>,
@@ -92,7 +91,6 @@ impl View<'_> {
 pub struct Violation {
     /// The oracle that saw it.
     pub oracle: &'static str,
-    /// What is wrong.
     pub what: String,
 }
 

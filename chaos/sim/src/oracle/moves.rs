@@ -10,7 +10,6 @@ use tessera_ledger::{Allocation, AllocationId, AllocationPhase, Event, Job, JobS
 use super::{Oracle, first_of};
 use crate::journal::Applied;
 
-/// See the module.
 pub struct Moves;
 
 fn phase_of(state: &State, id: AllocationId) -> Option<AllocationPhase> {

@@ -23,7 +23,6 @@ use super::{Oracle, View};
 use crate::journal::Applied;
 use crate::world::{Computation, Share};
 
-/// See the module.
 #[derive(Default)]
 pub struct OneOwner {
     /// What each live worker was granted, in every numbering that its blocks had.

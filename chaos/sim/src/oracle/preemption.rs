@@ -13,7 +13,6 @@ use tessera_ledger::{
 use super::{Oracle, first_of};
 use crate::journal::Applied;
 
-/// See the module.
 pub struct Preemption;
 
 /// What a job holds, as its queue counts it.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::{Oracle, View};
 use crate::history::Answer;
 
-/// See the module.
 #[derive(Default)]
 pub struct Reads {
     /// When answers came, and the highest revision that any answer up to then had shown.

@@ -14,7 +14,6 @@ use super::{Oracle, View};
 use crate::history::{Refused, id_of};
 use crate::journal::Applied;
 
-/// See the module.
 #[derive(Default)]
 pub struct Refusals {
     /// When each request was carried out.

@@ -22,7 +22,6 @@ use crate::journal::Applied;
 use crate::shelf::computed_in;
 use crate::world::Computation;
 
-/// See the module.
 #[derive(Default)]
 pub struct Resumption {
     /// For how long the work had computed that each part holds, as its agent told.

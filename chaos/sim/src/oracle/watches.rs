@@ -23,7 +23,6 @@ struct Watcher {
     pending: VecDeque<Shown>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Watches {
     /// What happened to jobs.

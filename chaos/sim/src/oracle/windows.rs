@@ -32,7 +32,6 @@ struct Grant {
     seen: Duration,
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Windows {
     leader: Leader,

@@ -6,7 +6,6 @@ use tessera_ledger::{Allocation, Command, Event, Job, NodeId, Outcome, PlanPart,
 use super::Oracle;
 use crate::journal::Applied;
 
-/// See the module.
 #[derive(Default)]
 pub struct Wishes {
     /// When something was granted last: whoever planned before that could not know it.

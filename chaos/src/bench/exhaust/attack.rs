@@ -55,7 +55,6 @@ pub(super) enum Attack {
 }
 
 impl Attack {
-    /// All of them.
     pub(super) const ALL: [Self; 6] =
         [Self::LargeJobs, Self::Watches, Self::UnreadWatches, Self::Verify, Self::Pages, Self::SilentConnections];
 
@@ -84,7 +83,6 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Adds another.
     pub(super) fn add(&mut self, other: Self) {
         self.tried += other.tried;
         self.taken += other.taken;

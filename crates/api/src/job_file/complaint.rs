@@ -5,9 +5,9 @@ use std::fmt;
 /// A place in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The line, from 1.
+    /// From 1.
     pub line: usize,
-    /// The column, from 1, in characters.
+    /// From 1, in characters.
     pub column: usize,
 }
 

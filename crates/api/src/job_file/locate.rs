@@ -11,9 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 /// A step from a value to one inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// To the value of a key.
     Key(String),
-    /// To an element of a list.
     Index(usize),
 }
 

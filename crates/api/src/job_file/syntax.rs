@@ -12,9 +12,7 @@ use super::spelling::nearest;
 pub enum Notation {
     /// YAML, the documented face.
     Yaml,
-    /// TOML.
     Toml,
-    /// JSON.
     Json,
 }
 
@@ -41,7 +39,6 @@ impl Notation {
     }
 }
 
-/// Reads a job file's text.
 pub(super) fn read(text: &str, notation: Notation) -> Result<JobFile, JobFileError> {
     let (error, path) = match notation {
         Notation::Yaml => {

@@ -15,31 +15,23 @@ use super::parts::{Missing, Parts};
 /// What is in the archive, and what is not.
 #[derive(Clone, Debug, Serialize)]
 pub struct Manifest {
-    /// When it was made.
     pub made_at: String,
     /// Release of the program that made it.
     pub version: String,
     /// How long that took.
     pub seconds: f64,
-    /// The files.
     pub files: Vec<FileEntry>,
-    /// What is not there, and why.
     pub missing: Vec<Missing>,
 }
 
-/// A file of the archive.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileEntry {
-    /// Its name.
     pub name: String,
-    /// Its size.
     pub bytes: usize,
-    /// Its SHA-256.
     pub sha256: String,
 }
 
 impl Manifest {
-    /// Of these parts.
     #[must_use]
     pub fn of(parts: &Parts, seconds: f64) -> Self {
         let entry = |(name, content): &(String, Vec<u8>)| FileEntry {

@@ -46,7 +46,6 @@ const JOURNAL: [&str; 9] =
 pub struct Wanted {
     /// Where pages of metrics are, as `host:port`.
     pub pages: Vec<String>,
-    /// Files of logs.
     pub logs: Vec<PathBuf>,
     /// Files of configuration: whose, and where.
     pub files: Vec<(&'static str, PathBuf)>,

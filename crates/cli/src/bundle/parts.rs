@@ -10,7 +10,6 @@ const MOST: usize = 64 << 20;
 /// Something that is not in the bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// What.
     pub what: String,
     /// Why, and how it can be had.
     pub why: String,
@@ -21,7 +20,6 @@ pub struct Missing {
 pub struct Parts {
     /// Name in the archive, and content.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What is not there.
     pub missing: Vec<Missing>,
 }
 
@@ -54,7 +52,6 @@ impl Parts {
         self.missing.push(Missing { what: what.to_owned(), why: why.into() });
     }
 
-    /// Takes in the parts of another.
     pub fn join(&mut self, other: Self) {
         self.missing.extend(other.missing);
         for (name, content) in other.files {

@@ -22,7 +22,6 @@ fn found() -> Vec<(String, i32)> {
     all_pids().unwrap_or_default().iter().filter_map(role).collect()
 }
 
-/// Looks at them.
 pub(super) fn look() -> Parts {
     let mut parts = Parts::default();
     let processes = found();

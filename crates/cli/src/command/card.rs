@@ -9,7 +9,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::view::{CardDetailView, CardView};
 
-/// Does a verb of `tessera card`.
 pub(super) async fn run(desk: Desk, verb: CardVerb) -> Result<Exit, Failure> {
     match verb {
         CardVerb::List { node, kind } => list(desk, node.as_deref(), &kind).await,

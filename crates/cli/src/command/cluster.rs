@@ -20,7 +20,6 @@ use crate::view::{InitializedView, LeaderView, MemberView};
 /// Least time for changes of the membership, which copy the ledger and wait for others.
 const MEMBERSHIP: Duration = Duration::from_secs(60);
 
-/// Does a verb of `tessera cluster`.
 pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> {
     match verb {
         ClusterVerb::Init(args) => init(desk, args).await,

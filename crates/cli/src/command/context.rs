@@ -12,7 +12,6 @@ use crate::view::Clock;
 /// A context as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContextView {
-    /// Its name.
     pub name: String,
     /// Whether it is in use.
     pub current: bool,

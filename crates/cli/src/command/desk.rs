@@ -19,7 +19,6 @@ pub const PAGE: u32 = 500;
 pub struct Desk {
     /// The control plane.
     pub client: Client,
-    /// The output.
     pub printer: Printer,
     /// How current answers must be.
     pub consistency: i32,
@@ -71,7 +70,6 @@ impl Desk {
     }
 }
 
-/// A node by its name.
 pub fn node_named(name: &str) -> NodeRef {
     NodeRef { r#ref: Some(node_ref::Ref::Name(name.to_owned())) }
 }
@@ -97,7 +95,6 @@ fn daemon_free_logging(verbose: u8) {
     }
 }
 
-/// A time as a message.
 pub(super) fn wire_time(time: std::time::Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),

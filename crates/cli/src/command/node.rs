@@ -20,7 +20,6 @@ use crate::view::{MutationView, NodeDetailView, NodeView, PoolUpdateView};
 /// The release level from which on members drain nodes by some time.
 const DEADLINES_FROM: Level = Level::Two;
 
-/// Does a verb of `tessera node`.
 pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
     let request_id = desk.client.new_request_id();
     match verb {

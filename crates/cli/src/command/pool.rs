@@ -12,7 +12,6 @@ use crate::failure::Failure;
 use crate::print::draw_map;
 use crate::view::{CardBlocksView, MemberVerdictView, PoolView, VerifyView};
 
-/// Does a verb of `tessera pool`.
 pub(super) async fn run(desk: Desk, verb: PoolVerb) -> Result<Exit, Failure> {
     match verb {
         PoolVerb::Show => show(desk).await,

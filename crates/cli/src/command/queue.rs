@@ -13,7 +13,6 @@ use crate::failure::Failure;
 use crate::print::confirm;
 use crate::view::{MutationView, QueueView};
 
-/// Does a verb of `tessera queue`.
 pub(super) async fn run(desk: Desk, verb: QueueVerb) -> Result<Exit, Failure> {
     match verb {
         QueueVerb::List => list(desk).await,

@@ -107,7 +107,6 @@ fn play(command: &SimulateCommand) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The runs of one policy.
 #[derive(Serialize)]
 struct PolicyRuns<'a> {
     policy: &'a str,

@@ -19,7 +19,6 @@ use crate::view::{CardView, Clock, JobUseView, JobView, NodeView, QueueView};
 /// Nodes that are asked at once how busy their cards are.
 const AT_ONCE: usize = 16;
 
-/// Runs the command.
 pub(super) async fn run(desk: Desk, args: TopArgs) -> Result<Exit, Failure> {
     let live = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if args.once || !live || !desk.printer.for_people() {

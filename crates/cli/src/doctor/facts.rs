@@ -16,25 +16,19 @@ pub struct Facts {
     pub member: Option<MemberSettings>,
     /// The agent of this host, as it is configured.
     pub agent: Option<AgentSettings>,
-    /// The clock.
     pub clock: Seen<ClockFacts>,
-    /// The folders of data.
     pub folders: Vec<FolderFacts>,
     /// Where the member and the agent listen.
     pub ports: Vec<PortFacts>,
     /// The way to each member.
     pub ways: Vec<WayFacts>,
-    /// How the members are.
     pub cluster: ClusterFacts,
-    /// The kernel.
     pub kernel: Seen<KernelFacts>,
     /// What workers can be given here; absent on a host without an agent.
     pub containment: Option<Seen<ContainmentFacts>>,
     /// The limits of this process, or of the one that runs.
     pub limits: Seen<LimitFacts>,
-    /// The memory of the host.
     pub memory: Seen<MemoryFacts>,
-    /// Devices and their drivers.
     pub devices: Seen<DeviceFacts>,
 }
 
@@ -54,13 +48,11 @@ pub struct MemberSettings {
 /// What of an agent's settings is judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSettings {
-    /// Name of the node.
     pub node: String,
     /// What it offers, in words.
     pub cards: Seen<String>,
 }
 
-/// The clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFacts {
     /// Whether the kernel believes that it is kept right.
@@ -71,12 +63,10 @@ pub struct ClockFacts {
     pub namespace_offsets: Vec<i64>,
 }
 
-/// A folder of data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FolderFacts {
     /// Whose: `member` or `agent`.
     pub of: String,
-    /// Where.
     pub path: PathBuf,
     /// Whether it is there already; its nearest parent is looked at while it is not.
     pub exists: bool,
@@ -86,18 +76,16 @@ pub struct FolderFacts {
     pub fsync_us: Seen<Vec<u64>>,
 }
 
-/// Room in a file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoomFacts {
     /// Its kind, such as `ext4`.
     pub kind: String,
     /// Bytes that may still be written.
     pub free_bytes: u64,
-    /// All of them.
     pub total_bytes: u64,
     /// Files that may still be made.
     pub free_files: u64,
-    /// All of them; 0 where there is no limit.
+    /// 0 where there is no limit.
     pub total_files: u64,
 }
 
@@ -106,9 +94,7 @@ pub struct RoomFacts {
 pub struct PortFacts {
     /// What: `member`, `member http`, `agent http`.
     pub of: String,
-    /// Where.
     pub address: String,
-    /// Whether somebody answers there.
     pub answers: bool,
     /// Whether this process could listen there.
     pub bindable: Seen<()>,
@@ -125,7 +111,6 @@ pub struct WayFacts {
     pub round_trip_us: Seen<u64>,
 }
 
-/// The control plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterFacts {
     /// Whether mutations are accepted.
@@ -138,14 +123,12 @@ pub struct ClusterFacts {
     pub members: Vec<MemberFacts>,
 }
 
-/// How a member is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberFacts {
     /// Where it serves.
     pub address: String,
     /// Why it did not answer.
     pub error: Option<String>,
-    /// Its role.
     pub role: String,
     /// Its release.
     pub version: String,
@@ -161,10 +144,8 @@ pub struct MemberFacts {
     pub clock_off: bool,
 }
 
-/// The kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFacts {
-    /// Its release.
     pub release: String,
     /// Whether `pidfd_open` works.
     pub pidfd: Seen<()>,
@@ -195,7 +176,6 @@ pub struct ContainmentFacts {
     pub group_files: Vec<String>,
 }
 
-/// Limits of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitFacts {
     /// Whose, in words.
@@ -213,15 +193,11 @@ pub struct LimitFacts {
 pub struct MemoryFacts {
     /// What could be given to processes now.
     pub available_kib: u64,
-    /// All of it.
     pub total_kib: u64,
-    /// Swap.
     pub swap_kib: u64,
-    /// Swap that is in use.
     pub swap_used_kib: u64,
 }
 
-/// Devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
     /// Accelerators on the PCI bus.

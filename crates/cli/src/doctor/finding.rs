@@ -10,9 +10,7 @@ use crate::view::Clock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It says nothing here.
     NotApplicable,
-    /// As it should be.
     Ok,
     /// It works, and may not for long, or not as well as it could.
     Warning,
@@ -31,16 +29,13 @@ impl Verdict {
     }
 }
 
-/// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Name of the check, such as `disk.fsync`.
     pub check: &'static str,
     /// What it concerns, where there are several: a folder, a member.
     pub of: String,
-    /// How good it is.
     pub verdict: Verdict,
-    /// What was seen.
     pub seen: String,
     /// Why it matters.
     pub why: &'static str,
@@ -53,12 +48,10 @@ pub struct Finding {
 pub struct Check(pub &'static str, pub &'static str);
 
 impl Check {
-    /// As it should be.
     pub fn ok(self, seen: impl Into<String>) -> Finding {
         self.finding(Verdict::Ok, seen.into(), String::new())
     }
 
-    /// It says nothing here.
     pub fn not_applicable(self, seen: impl Into<String>) -> Finding {
         self.finding(Verdict::NotApplicable, seen.into(), String::new())
     }
@@ -90,7 +83,6 @@ impl Finding {
 /// All findings of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The host.
     pub host: String,
     /// What runs on it, as its configuration says: `member`, `agent`; none: clients only.
     pub roles: Vec<String>,
@@ -103,7 +95,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Puts findings together.
     #[must_use]
     pub fn new(host: String, roles: Vec<String>, findings: Vec<Finding>) -> Self {
         let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::NotApplicable);

@@ -72,7 +72,6 @@ impl Printer {
         self.for_people() || self.format == Format::Name
     }
 
-    /// The wanted shape.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format

@@ -5,7 +5,6 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use super::{painted, state_color};
 use crate::view::Clock;
 
-/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
@@ -42,7 +41,6 @@ impl Column {
 
 /// What can be a row of a table.
 pub trait Tabular {
-    /// The columns.
     fn columns() -> &'static [Column];
 
     /// One text per column.

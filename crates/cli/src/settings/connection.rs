@@ -46,24 +46,17 @@ impl fmt::Display for Origin {
 /// A setting with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved<T> {
-    /// The value.
     pub value: T,
-    /// Where it comes from.
     pub origin: Origin,
 }
 
 /// What flags say; what they do not say is looked for elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
-    /// `--server`.
     pub server: Vec<String>,
-    /// `--context`.
     pub context: Option<String>,
-    /// `--contexts-file`.
     pub contexts_file: Option<PathBuf>,
-    /// `--timeout`.
     pub timeout: Option<Duration>,
-    /// `--output`.
     pub output: Option<Format>,
 }
 
@@ -79,14 +72,12 @@ impl From<&ClientArgs> for Wishes {
     }
 }
 
-/// All settings of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// The members.
     pub server: Resolved<Vec<Address>>,
     /// Time for one request.
     pub timeout: Resolved<Duration>,
-    /// Shape of the output.
     pub output: Resolved<Format>,
     /// The context in use, if any.
     pub context: Option<Resolved<String>>,

@@ -34,7 +34,6 @@ pub struct Contexts {
 pub struct Context {
     /// Its members, as `host:port`.
     pub server: Vec<String>,
-    /// Shape of the output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Time for one request, such as `10s`.
@@ -48,22 +47,18 @@ pub enum ContextsError {
     /// It cannot be read or written.
     #[error("the file of contexts {} cannot be used", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: std::io::Error,
     },
     /// It does not say what it should.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Invalid {
-        /// The file.
         path: PathBuf,
-        /// Line, from 1.
+        /// From 1.
         line: usize,
-        /// Column, from 1.
+        /// From 1.
         column: usize,
-        /// What is wrong there.
         message: String,
     },
     /// The contexts cannot be written as TOML.

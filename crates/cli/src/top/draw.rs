@@ -23,7 +23,6 @@ const FRAME: u16 = 5;
 /// Which colours there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Palette {
-    /// Whether there are any.
     pub color: bool,
 }
 
@@ -42,7 +41,6 @@ impl Palette {
     }
 }
 
-/// Lines that the overview takes.
 fn overview_lines(state: &State) -> u16 {
     let kinds = state.overview.as_ref().map_or(1, |of| of.pool.kinds.len().clamp(1, KINDS));
     let warned = state.trouble.is_some() || state.overview.as_ref().is_some_and(|of| !of.warnings.is_empty());
@@ -55,7 +53,6 @@ pub fn rows_in(state: &State, height: u16) -> usize {
     usize::from(height.saturating_sub(FRAME + overview_lines(state)))
 }
 
-/// Draws everything.
 pub fn draw(state: &State, palette: Palette, frame: &mut Frame<'_>) {
     let parts = Layout::vertical([
         Constraint::Length(1),

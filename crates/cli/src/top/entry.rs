@@ -33,7 +33,6 @@ impl Subject {
 /// A cell: what is shown, and what it is sorted by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// What is shown.
     pub text: String,
     /// What it is sorted by, when that is a number.
     pub number: Option<f64>,
@@ -42,7 +41,6 @@ pub struct Cell {
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// What it is about.
     pub subject: Subject,
     /// Its cells, one for each column but the bar.
     pub cells: Vec<Cell>,
@@ -57,9 +55,8 @@ pub struct Entry {
 /// A column of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its title.
     pub title: &'static str,
-    /// Its width; 0: what is left.
+    /// 0: what is left.
     pub width: u16,
     /// Whether it holds numbers.
     pub right: bool,
@@ -186,7 +183,6 @@ impl Entry {
         }
     }
 
-    /// Of a node.
     #[must_use]
     pub fn node(node: &NodeView) -> Self {
         let eligible = node.state() != NodeState::Ready || node.eligibility() == Eligibility::Eligible;
@@ -212,7 +208,6 @@ impl Entry {
         }
     }
 
-    /// Of a card.
     #[must_use]
     pub fn card(card: &CardView) -> Self {
         let (of, blocks) = (card.of(), card.blocks());
@@ -234,7 +229,6 @@ impl Entry {
         }
     }
 
-    /// Of a queue.
     #[must_use]
     pub fn queue(queue: &QueueView) -> Self {
         let tflops = |value: f64| Cell { text: format!("{value:.0}"), number: Some(value) };
@@ -259,18 +253,14 @@ impl Entry {
     }
 }
 
-/// What a job holds.
 pub struct JobCards {
-    /// Its blocks.
     pub blocks: u64,
-    /// Its memory.
     pub memory_mib: u64,
     /// The cards, each once, by node and index.
     pub cards: Vec<(String, u32)>,
 }
 
 impl JobCards {
-    /// Of a job.
     #[must_use]
     pub fn of(job: &JobView) -> Self {
         let workers = job.allocation.iter().flat_map(|allocation| &allocation.workers);

@@ -5,23 +5,18 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// What somebody wants by pressing a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Leave.
     Quit,
     /// Back from wherever this is.
     Back,
     /// The list with this place.
     Tab(usize),
-    /// The next list.
     NextTab,
-    /// The list before.
     PreviousTab,
     /// So many rows down; up when negative.
     Rows(isize),
     /// So many pages down; up when negative.
     Pages(isize),
-    /// The first row.
     First,
-    /// The last row.
     Last,
     /// The page about the selected row.
     Open,

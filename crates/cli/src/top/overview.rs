@@ -4,10 +4,8 @@ use serde::Serialize;
 
 use crate::view::{ClusterView, PoolView};
 
-/// The pool at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Overview {
-    /// The pool in numbers.
     pub pool: PoolView,
     /// The control plane.
     pub cluster: ClusterView,

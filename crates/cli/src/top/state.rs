@@ -16,7 +16,6 @@ pub const TABS: [TopTab; 4] = [TopTab::Jobs, TopTab::Nodes, TopTab::Cards, TopTa
 pub enum Update {
     /// The pool at a glance, at this time of day.
     Overview {
-        /// The overview.
         overview: Box<Overview>,
         /// For people, such as `14:03:22`.
         at: String,
@@ -25,7 +24,6 @@ pub enum Update {
     Page {
         /// Which list.
         tab: TopTab,
-        /// Its rows.
         entries: Vec<Entry>,
         /// Whether it is the first of the list.
         first: bool,
@@ -35,12 +33,7 @@ pub enum Update {
     /// What jobs use of what they hold, by number.
     Used(BTreeMap<u64, UseView>),
     /// The page about a row.
-    Detail {
-        /// The row.
-        subject: Subject,
-        /// Its text.
-        text: String,
-    },
+    Detail { subject: Subject, text: String },
     /// Nobody answered; what is shown grows old.
     Trouble(String),
 }
@@ -48,7 +41,6 @@ pub enum Update {
 /// What the reader is to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wants {
-    /// The list.
     pub tab: TopTab,
     /// The page that is open.
     pub detail: Option<Subject>,
@@ -89,7 +81,6 @@ pub enum Over {
 /// All that is shown.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// The pool at a glance.
     pub overview: Option<Overview>,
     /// When that was read.
     pub at: String,
@@ -102,7 +93,6 @@ pub struct State {
     pub filter: String,
     /// Whether the filter is being written.
     pub writing: bool,
-    /// What is over the list.
     pub over: Over,
     /// The text of the page that is open.
     pub detail: Option<(Subject, String)>,
@@ -256,7 +246,6 @@ impl State {
         columns(self.tab).len() - usize::from(bar)
     }
 
-    /// The list that is looked at.
     #[must_use]
     pub fn list(&self) -> &List {
         &self.lists[place(self.tab)]
@@ -307,7 +296,6 @@ impl State {
         (first, &rows[first.min(rows.len())..(first + self.height).min(rows.len())])
     }
 
-    /// What should be read.
     #[must_use]
     pub fn wants(&self) -> Wants {
         let mut jobs: Vec<u64> = Vec::new();

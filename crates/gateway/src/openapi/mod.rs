@@ -171,7 +171,6 @@ struct Schemas {
 }
 
 impl Schemas {
-    /// Refers to a message.
     fn reference(&mut self, message: &MessageDescriptor) -> Value {
         if self.known.insert(message.full_name().to_owned()) {
             self.waiting.push(message.clone());

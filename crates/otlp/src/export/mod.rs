@@ -39,13 +39,10 @@ pub struct Service {
     pub version: &'static str,
 }
 
-/// A collector cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// Not for spans.
     #[error("spans cannot be sent to it; name one that speaks OTLP over gRPC, such as http://127.0.0.1:4317")]
     Spans(#[source] ExporterBuildError),
-    /// Not for metrics.
     #[error("metrics cannot be sent to it; name one that speaks OTLP over gRPC, such as http://127.0.0.1:4317")]
     Metrics(#[source] tonic::transport::Error),
     /// The environment names no headers.

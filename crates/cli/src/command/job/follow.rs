@@ -14,18 +14,14 @@ use crate::view::{JobUpdateView, JobView};
 pub(super) enum Until {
     /// All workers run, or it is over.
     Running,
-    /// It is over.
     End,
 }
 
 /// Where a job stands, for a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// Its state.
     pub state: String,
-    /// The allocation concerned.
     pub allocation: Option<u64>,
-    /// For people.
     pub sentence: String,
 }
 

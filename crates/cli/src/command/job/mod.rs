@@ -21,7 +21,6 @@ use crate::view::{JobUpdateView, JobView, WhyView};
 
 pub(super) use run::run;
 
-/// Does a verb of `tessera job`.
 pub(super) async fn job(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
     match verb {
         JobVerb::Submit(args) => submit::submit(desk, args).await,
@@ -44,7 +43,6 @@ pub(super) async fn job(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
     }
 }
 
-/// The job as it is now.
 async fn get(desk: &Desk, job: JobNumber) -> Result<JobView, Failure> {
     let request = GetJobRequest { job_id: job.0, consistency: desk.consistency };
     let response = desk.client.get_job(request).await;

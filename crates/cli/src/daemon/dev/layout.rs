@@ -59,18 +59,14 @@ pub struct Layout {
     /// The folder of everything.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// The members.
     pub members: Vec<Member>,
-    /// The agents.
     pub agents: Vec<Agent>,
     /// The inventory of simulated cards.
     inventory: Option<PathBuf>,
 }
 
-/// A member.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name.
     pub name: String,
     /// Where it listens.
     pub grpc: SocketAddr,
@@ -81,7 +77,6 @@ pub struct Member {
     pub dir: PathBuf,
 }
 
-/// An agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Agent {
     /// The node's name.

@@ -31,11 +31,9 @@ pub struct Child {
 
 /// How a child ended.
 pub struct Ended {
-    /// Its name.
     pub name: String,
     /// Exit code or signal.
     pub how: String,
-    /// Its log.
     pub log: PathBuf,
 }
 

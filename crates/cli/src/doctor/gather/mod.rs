@@ -23,9 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What runs on this host, as its files say.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// The member.
     pub member: Option<ServerConfig>,
-    /// The agent.
     pub agent: Option<AgentConfig>,
     /// Files that cannot be used, and why.
     pub unusable: Vec<(String, String)>,

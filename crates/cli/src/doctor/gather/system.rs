@@ -59,7 +59,6 @@ fn pidfd() -> Seen<()> {
     Ok(())
 }
 
-/// The host's memory.
 pub(super) fn memory() -> Seen<MemoryFacts> {
     if !Path::new("/proc/meminfo").exists() {
         return Err("/proc is not mounted".to_owned());

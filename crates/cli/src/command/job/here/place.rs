@@ -19,7 +19,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Between attempts to watch the job while no member answers.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-/// A slice server.
 #[derive(Clone, Debug)]
 pub(super) struct SliceServer {
     pub address: Address,
@@ -28,7 +27,6 @@ pub(super) struct SliceServer {
     pub lease: Duration,
 }
 
-/// Where the slice server is.
 #[derive(Clone, Debug)]
 pub(super) enum Whereabouts {
     /// There is none now, and there may be one.
