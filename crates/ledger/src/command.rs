@@ -24,7 +24,6 @@ pub struct Request {
     pub key: Option<RequestKey>,
     /// Who asks, for the history.
     pub actor: String,
-    /// What is asked.
     pub command: Command,
 }
 
@@ -43,7 +42,7 @@ pub struct CommandKind {
 macro_rules! commands {
     ($(
         $(#[doc = $comment:literal])+
-        $variant:ident = $name:literal @ $since:ident $({ $($(#[$of_field:meta])+ $field:ident: $type:ty,)+ })?,
+        $variant:ident = $name:literal @ $since:ident $({ $($(#[$of_field:meta])* $field:ident: $type:ty,)+ })?,
     )+) => {
         /// A change of the ledger.
         #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,23 +73,19 @@ macro_rules! commands {
 commands! {
     /// A node registers, or tells its news at the start of a session (P3).
     RegisterNode = "register_node" @ Zero {
-        /// The node.
         node: NodeDescription,
         /// Its cards in order of index.
         cards: Vec<CardDescription>,
     },
     /// Health or ratings of cards changed (law L6).
     UpdateCards = "update_cards" @ Zero {
-        /// The node.
         node: NodeId,
         /// The cards that changed.
         cards: Vec<CardDescription>,
     },
     /// Whether new work may go to a node.
     SetEligibility = "set_eligibility" @ Zero {
-        /// The node.
         node: NodeId,
-        /// The new eligibility.
         eligibility: Eligibility,
         /// Why, for people.
         reason: String,
@@ -98,7 +93,6 @@ commands! {
     /// A node is to be empty by some time: it takes no new work, its jobs are moved away, and what is left is suspended
     /// then.
     DrainNode = "drain_node" @ Two {
-        /// The node.
         node: NodeId,
         /// Why, for people.
         reason: String,
@@ -107,38 +101,32 @@ commands! {
     },
     /// The node's lease is provably over (architecture section 5).
     NodeLost = "node_lost" @ Zero {
-        /// The node.
         node: NodeId,
         /// The node's epoch that the leader judged: a node that returned since is not lost.
         epoch: Epoch,
     },
     /// The node is back and runs nothing that was not granted.
     NodeReturned = "node_returned" @ Zero {
-        /// The node.
         node: NodeId,
         /// The incarnation of its agent that reconciled.
         incarnation: u64,
     },
     /// An operator declares the node dead: whatever ran there is over, by their word (law L2).
     ForgetNode = "forget_node" @ Zero {
-        /// The node.
         node: NodeId,
     },
     /// An operator declares that a worker whose stop could not be confirmed is gone (law L2).
     ConfirmStopped = "confirm_stopped" @ Zero {
-        /// The node.
         node: NodeId,
     },
     /// The data on a node's disks changed.
     UpdateCached = "update_cached" @ Zero {
-        /// The node.
         node: NodeId,
         /// Names of all data on its disks now.
         cached: BTreeSet<String>,
     },
     /// A job is submitted (P5).
     SubmitJob = "submit_job" @ Zero {
-        /// The job.
         spec: Arc<JobSpec>,
         /// W3C trace context; may be empty.
         traceparent: String,
@@ -148,12 +136,10 @@ commands! {
     },
     /// A job is cancelled.
     CancelJob = "cancel_job" @ Zero {
-        /// The job.
         job: JobId,
     },
     /// A job ran longer than its time limit, and its agent did not stop it.
     ExpireJob = "expire_job" @ Zero {
-        /// The job.
         job: JobId,
         /// The allocation under which it ran so long: another attempt has its own time.
         allocation: AllocationId,
@@ -170,14 +156,12 @@ commands! {
     },
     /// A gang that runs with fewer virtual cards than it would like is stopped, to be started again with more.
     GrowJob = "grow_job" @ Two {
-        /// The job.
         job: JobId,
         /// The allocation under which it has too few.
         allocation: AllocationId,
     },
     /// A job that computes next to nothing has come to a step of its queue's ladder, or is busy again.
     NoteIdle = "note_idle" @ Two {
-        /// The job.
         job: JobId,
         /// The attempt that was measured: what another one used counts for nothing.
         attempt: u32,
@@ -188,56 +172,45 @@ commands! {
     },
     /// A waiting job is not considered until it is released.
     HoldJob = "hold_job" @ Zero {
-        /// The job.
         job: JobId,
     },
     /// A held job is considered again.
     ReleaseJob = "release_job" @ Zero {
-        /// The job.
         job: JobId,
     },
     /// A running job gives its blocks back until a person resumes it (law L5).
     SuspendJob = "suspend_job" @ Zero {
-        /// The job.
         job: JobId,
     },
     /// A job that a person suspended is considered again.
     ResumeJob = "resume_job" @ Zero {
-        /// The job.
         job: JobId,
     },
     /// A queue is made or changed.
     SetQueue = "set_queue" @ Zero {
-        /// Its settings.
         queue: QueueSettings,
     },
     /// A queue without jobs and queues below is removed.
     RemoveQueue = "remove_queue" @ Zero {
-        /// Its name.
         name: String,
     },
     /// The pool's settings are changed.
     SetConfig = "set_config" @ Zero {
-        /// All settings.
         config: PoolConfig,
         /// The settings that these were made from: refused when others are in force. `None`: whatever is in force.
         expected: Option<Box<PoolConfig>>,
     },
     /// What the placement actor decided against a known revision. Each part is validated again and accepted or refused.
     CommitPlan = "commit_plan" @ Zero {
-        /// The plan.
         plan: Plan,
     },
     /// What an agent says of workers.
     ReportWorkers = "report_workers" @ Zero {
-        /// The node.
         node: NodeId,
-        /// The reports.
         reports: Vec<WorkerReport>,
     },
     /// What a node's disk keeps of checkpoints differs from what the ledger says.
     NoteKept = "note_kept" @ Two {
-        /// The node.
         node: NodeId,
         /// Parts that it keeps now.
         kept: Vec<PartKey>,
@@ -246,7 +219,6 @@ commands! {
     },
     /// A move goes on to its next step, or is given up.
     AdvanceMove = "advance_move" @ Zero {
-        /// The move.
         id: MoveId,
         /// The step it is at; a stale one is refused.
         from: MovePhase,
@@ -284,7 +256,6 @@ pub enum PlanPart {
     /// A gang gets its virtual cards; `victims` are suspended for it. One part carries both, so that nothing is
     /// preempted unless the beneficiary then fits (law L4).
     Grant {
-        /// The job.
         job: JobId,
         /// Its workers in order of rank.
         workers: Vec<PlannedWorker>,
@@ -293,20 +264,15 @@ pub enum PlanPart {
     },
     /// A job leaves a node that is being drained; it resumes by itself elsewhere.
     Evict {
-        /// The job.
         job: JobId,
         /// The node that is being drained.
         node: NodeId,
     },
     /// The extents in use of a card are moved together to its front, in their order: block numbers change, the work
     /// does not notice (P7, P10).
-    Renumber {
-        /// The card.
-        card: CardId,
-    },
+    Renumber { card: CardId },
     /// A job is moved to other cards.
     Move {
-        /// The job.
         job: JobId,
         /// Its workers at the target, in order of rank.
         workers: Vec<PlannedWorker>,
@@ -318,7 +284,6 @@ pub enum PlanPart {
 pub struct WorkerReport {
     /// Which worker of which allocation; the epoch fences older allocations.
     pub worker: Owner,
-    /// What it says.
     pub observation: Observation,
 }
 
@@ -364,12 +329,7 @@ pub enum Outcome {
     /// The job is in the ledger under this number.
     Submitted(JobId),
     /// The node has this number and, until the next registration, this epoch.
-    Registered {
-        /// Its number.
-        node: NodeId,
-        /// Its epoch.
-        epoch: Epoch,
-    },
+    Registered { node: NodeId, epoch: Epoch },
     /// Each part of the plan: the allocation it made, if any, or why it was refused.
     Planned(Vec<Result<Option<AllocationId>, crate::rejection::Rejection>>),
     /// The command changed nothing, for this reason.
