@@ -47,7 +47,7 @@ macro_rules! commands {
         /// A change of the ledger.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Command {
-            $($(#[doc = $comment])+ $variant $({ $($(#[$of_field])+ $field: $type,)+ })?,)+
+            $($(#[doc = $comment])+ $variant $({ $($(#[$of_field])* $field: $type,)+ })?,)+
         }
 
         impl Command {

@@ -297,6 +297,7 @@ impl Gate {
 
 #[pymodule(name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("RELEASE", env!("CARGO_PKG_VERSION"))?;
     module.add("PROTOCOL", tessera_slice::PROTOCOL)?;
     module.add("LARGEST_FRAME", tessera_slice::LARGEST_FRAME)?;
     module.add("Unfit", module.py().get_type::<Unfit>())?;

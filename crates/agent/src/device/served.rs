@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use semver::Version;
 use tessera_actor::Address;
 use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL};
 use tokio::process::Command;
@@ -109,14 +110,27 @@ impl Served {
         let output = timeout(PATIENCE, asked.output()).await;
         let output = output.map_err(|_| format!("it said nothing within {} s", PATIENCE.as_secs()))?;
         let Output { status, stdout, stderr } = output.map_err(|error| error.to_string())?;
-        let said = String::from_utf8_lossy(&stdout);
-        match said.lines().last().and_then(|line| line.strip_prefix("pytorch ")) {
-            Some(version) if status.success() => Ok(version.trim().to_owned()),
-            _ => {
-                let why = String::from_utf8_lossy(&stderr);
-                Err(why.lines().last().map_or_else(|| format!("it ended with {status}"), |line| line.trim().to_owned()))
-            }
+        if status.success() {
+            return pytorch_of(&String::from_utf8_lossy(&stdout));
         }
+        let why = String::from_utf8_lossy(&stderr);
+        Err(why.lines().last().map_or_else(|| format!("it ended with {status}"), |line| line.trim().to_owned()))
+    }
+}
+
+/// Which PyTorch serves, of what a wheel says that is not older than this agent: one that is does not know the words
+/// with which its servers are started.
+fn pytorch_of(said: &str) -> Result<String, String> {
+    let word = |name| said.lines().rev().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let release = word("tessera ").and_then(|release| Version::parse(release).ok());
+    let own = Version::parse(env!("CARGO_PKG_VERSION")).map_err(|error| error.to_string())?;
+    match (word("pytorch "), release) {
+        (Some(pytorch), Some(release)) if release >= own => Ok(pytorch.to_owned()),
+        (Some(_), release) => {
+            let release = release.map_or_else(|| "an older release".to_owned(), |release| format!("release {release}"));
+            Err(format!("its wheel `tessera` is of {release}, and this agent of {own}: install the wheel of that one"))
+        }
+        (None, _) => Err("it does not say which PyTorch it has".to_owned()),
     }
 }
 
@@ -126,4 +140,21 @@ pub(super) const NO_USER_SITE: &str = "PYTHONNOUSERSITE";
 /// Variables of this process that a slice server has, too.
 pub(super) fn handed_on() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
     INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wheel_that_is_older_than_its_agent_serves_nothing() {
+        let own = env!("CARGO_PKG_VERSION");
+        let noise = "a warning of a library\n";
+        assert_eq!(pytorch_of(&format!("{noise}tessera {own}\npytorch 2.9.1+cpu\n")).as_deref(), Ok("2.9.1+cpu"));
+        assert_eq!(pytorch_of("tessera 99.0.0\npytorch 2.9.1\n").as_deref(), Ok("2.9.1"));
+        let refused = |said: &str| pytorch_of(said).expect_err("it is not what the agent needs");
+        assert!(refused("tessera 0.0.9\npytorch 2.9.1\n").contains("of release 0.0.9"));
+        assert!(refused("pytorch 2.9.1\n").contains("of an older release"));
+        assert!(refused("no word of it\n").contains("which PyTorch"));
+    }
 }

@@ -1,3 +1,5 @@
+use tessera_agent::AgentConfig;
+
 use super::*;
 use std::time::Duration;
 

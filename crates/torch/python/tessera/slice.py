@@ -67,7 +67,7 @@ class Check(argparse.Action):
         if not build.is_built():
             parser.exit(1, f"the dispatcher is not built: run TESSERA_BUILD={build.folder().parent} {sys.executable} -m tessera.build once\n")
         build.load()
-        print(f"pytorch {torch.__version__}", flush=True)
+        print(f"tessera {_native.RELEASE}\npytorch {torch.__version__}", flush=True)
         parser.exit(0)
 
 
