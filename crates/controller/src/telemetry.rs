@@ -25,6 +25,8 @@ pub struct CardReading {
     pub power_watts: Option<f64>,
     /// How its time is divided, as its agent says; absent when it does not.
     pub time_slicing: Option<TimeSlicing>,
+    /// Nothing else of it is known.
+    pub unread: bool,
 }
 
 /// What a worker uses of one card.
@@ -109,9 +111,10 @@ impl Telemetry {
     pub fn load(&self) -> BTreeMap<NodeId, Percent> {
         let mut nodes: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
         for readings in self.cards.iter() {
-            let sum = nodes.entry(readings.key().node).or_default();
-            sum.0 += readings.iter().map(|reading| reading.utilization_ratio.clamp(0.0, 1.0)).sum::<f64>();
-            sum.1 += readings.len() as f64;
+            for reading in readings.iter().filter(|reading| !reading.unread) {
+                let sum = nodes.entry(readings.key().node).or_default();
+                *sum = (sum.0 + reading.utilization_ratio.clamp(0.0, 1.0), sum.1 + 1.0);
+            }
         }
         nodes.into_iter().map(|(node, (sum, count))| (node, tenths(sum / count.max(1.0)))).collect()
     }
@@ -214,6 +217,7 @@ mod tests {
                 temperature_celsius: None,
                 power_watts: None,
                 time_slicing: None,
+                unread: false,
             };
             telemetry.note(card, reading);
         }
@@ -231,10 +235,13 @@ mod tests {
             temperature_celsius: None,
             power_watts: None,
             time_slicing: None,
+            unread: false,
         };
         for (index, ratio) in [(0, 0.2), (0, 0.5), (1, 1.7)] {
             telemetry.note(CardId { node: NODE, index }, reading(ratio));
         }
+        telemetry.note(CardId { node: NODE, index: 2 }, CardReading { unread: true, ..reading(0.0) });
+        telemetry.note(CardId { node: NodeId(9), index: 0 }, CardReading { unread: true, ..reading(0.0) });
         assert_eq!(telemetry.load(), BTreeMap::from([(NODE, Percent(60))]));
     }
 }

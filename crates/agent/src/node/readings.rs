@@ -157,8 +157,18 @@ impl Node {
             time_slicing: readings.slicing.get(&sample.card_index).map(Slicing::to_wire),
             temperature_celsius: sample.temperature_celsius,
             power_watts: sample.power_watts,
+            unread: false,
         };
-        readings.cards.iter().map(sample).collect()
+        // How its time is divided is known of a card of which nothing is read.
+        let is_read = |card: u32| readings.cards.iter().any(|sample| sample.card_index == card);
+        let unread = readings.slicing.iter().filter(|(card, _)| !is_read(**card));
+        let unread = unread.map(|(card, slicing)| wire::CardSample {
+            card_index: *card,
+            time_slicing: Some(slicing.to_wire()),
+            unread: true,
+            ..wire::CardSample::default()
+        });
+        readings.cards.iter().map(sample).chain(unread).collect()
     }
 
     /// What the leader is told of the workers that are here.

@@ -4,7 +4,7 @@ use tessera_api::v1::{CardHealth, Eligibility, JobState, NodeState, QueueAmount,
 
 use crate::args::TopTab;
 use crate::view::words::{eligibility, health, kind, node_state};
-use crate::view::{BlocksView, CardView, Clock, JobView, NodeView, QueueView};
+use crate::view::{BlocksView, CardView, Clock, JobView, NodeView, QueueView, busy_share};
 
 /// What a row is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -220,7 +220,7 @@ impl Entry {
                 words(health(of.health)),
                 number(blocks.free),
                 number(blocks.total()),
-                percent(card.sample.as_ref().map(|sample| sample.read.utilization_ratio)),
+                percent(card.sample.as_ref().and_then(|sample| busy_share(&sample.read))),
                 percent(Some(memory)),
             ],
             blocks: Some(blocks),

@@ -20,6 +20,7 @@ use crate::print::page_of;
 use crate::survey::Survey;
 use crate::view::{
     CardDetailView, CardView, Clock, JobView, NodeDetailView, NodeView, PoolView, QueueView, UseView, WhyView,
+    busy_share,
 };
 use crate::{uses, waits};
 
@@ -196,7 +197,7 @@ impl Reader {
         let answers = join_all(nodes.iter().map(ask)).await;
         let busy = |card: Card| {
             let of = (card.node_name, card.description.unwrap_or_default().index);
-            Some((of, card.sample?.utilization_ratio))
+            Some((of, busy_share(&card.sample?)?))
         };
         answers.into_iter().flatten().flat_map(|answer| answer.cards).filter_map(busy).collect()
     }

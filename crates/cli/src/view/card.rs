@@ -37,6 +37,11 @@ pub struct SampleView {
     pub read: Shown<v1::CardSample>,
 }
 
+/// Share of time that the card computed; `None`: that cannot be read.
+pub fn busy_share(sample: &v1::CardSample) -> Option<f64> {
+    (!sample.unread).then_some(sample.utilization_ratio)
+}
+
 /// How the time of a card is divided: round by round, where workers take turns.
 fn slicing_text(of: &v1::TimeSlicing) -> String {
     let Some(round) = seconds(of.round.as_ref()) else {
@@ -122,7 +127,7 @@ impl Tabular for CardView {
     }
 
     fn cells(&self, _: &Clock) -> Vec<String> {
-        let busy = self.sample.as_ref().map_or_else(|| "-".to_owned(), |of| share(of.read.utilization_ratio));
+        let busy = self.sample.as_ref().and_then(|of| busy_share(&of.read)).map_or_else(|| "-".to_owned(), share);
         let (of, blocks) = (self.of(), self.blocks());
         vec![
             self.name.clone(),
@@ -187,7 +192,9 @@ impl Detail for CardDetailView {
             out.line("oversubscribed", format!("{} % of what it is rated for", card.oversubscription_percent));
         }
         if let Some(sample) = &card.sample {
-            out.line("busy", share(sample.read.utilization_ratio));
+            if let Some(busy) = busy_share(&sample.read) {
+                out.line("busy", share(busy));
+            }
             if let Some(slicing) = &sample.read.time_slicing {
                 out.line("time slicing", slicing_text(slicing));
             }

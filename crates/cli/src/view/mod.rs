@@ -33,7 +33,7 @@ pub mod words;
 pub use answer::{MutationView, PlanView, SubmissionView, WhyView};
 pub use backup::{BackupView, BegunView, KeptView, SurvivorView};
 pub use blocks::{BlocksView, CardBlocksView};
-pub use card::{CardDetailView, CardView};
+pub use card::{CardDetailView, CardView, busy_share};
 pub use change::{JobUpdateView, PoolUpdateView};
 pub use cluster::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
 pub use compaction::{CompactionPlanView, CompactionStatusView, MoveAnswerView};

@@ -243,6 +243,7 @@ impl Shell {
                 temperature_celsius: sample.temperature_celsius,
                 power_watts: sample.power_watts,
                 time_slicing: sample.time_slicing,
+                unread: sample.unread,
             };
             self.pool.telemetry().note(CardId { node, index: sample.card_index }, reading);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tessera_devices::Sample;
+use tessera_devices::{Sample, ShareControl};
 use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
 use wire::session_request::Message as ToLeader;
 use wire::{StopCause, WorkerDesire, WorkerPhase};
@@ -10,6 +10,8 @@ use wire::{StopCause, WorkerDesire, WorkerPhase};
 use super::super::super::event::CheckpointNews;
 use super::super::super::readings::Readings;
 use super::*;
+use crate::turns::TurnBook;
+use crate::turns::rounds::Terms;
 use crate::worker::WorkerUse;
 
 /// A worker that has exited, with the effects that reported it.
@@ -251,6 +253,24 @@ fn data_that_changes_between_hello_and_welcome_is_not_forgotten() {
     assert!(told_data(&bench.on(data(&["late"]))).is_empty(), "there is no session yet");
     let effects = bench.hear(welcome(5));
     assert_eq!(told_data(&effects), [["late"]]);
+}
+
+#[test]
+fn how_the_time_of_a_card_is_divided_is_told_though_nothing_of_it_is_read() {
+    let mut bench = Bench::leased();
+    let book = TurnBook::new(Terms::default());
+    let sliced = |card| (card, book.of_card(card, ShareControl::Freeze { lends: false }));
+    let readings = Readings {
+        at: Some(bench.now),
+        cards: vec![Sample { card_index: 1, ..Sample::default() }],
+        slicing: [sliced(0), sliced(1)].into(),
+        ..Readings::default()
+    };
+    bench.on(Event::Measured(Box::new(readings)));
+    let mut told = bench.heartbeat().samples;
+    told.sort_by_key(|sample| sample.card_index);
+    let told: Vec<_> = told.iter().map(|sample| (sample.unread, sample.time_slicing.is_some())).collect();
+    assert_eq!(told, [(true, true), (false, true)]);
 }
 
 #[test]

@@ -43,5 +43,6 @@ fn sample(id: CardId, reading: CardReading) -> v1::CardSample {
         temperature_celsius: reading.temperature_celsius,
         power_watts: reading.power_watts,
         time_slicing: reading.time_slicing,
+        unread: reading.unread,
     }
 }
