@@ -14,7 +14,7 @@ use crate::error::DeviceError;
 use crate::host::HostRoot;
 use crate::inventory::Inventory;
 use crate::simulated::SimulatedBackend;
-use crate::slices::{Attach, WorkerSlices};
+use crate::slices::{Attach, GrantedSlice, WorkerSlices};
 
 /// The cards of a node.
 pub struct NodeDevices {
@@ -22,13 +22,14 @@ pub struct NodeDevices {
     cards: Vec<CardDescription>,
     /// For every card of the node: its backend, and its index there.
     places: Vec<(usize, u32)>,
+    held: BTreeMap<Owner, Vec<GrantedSlice>>,
 }
 
 impl NodeDevices {
     /// A node without cards.
     #[must_use]
     pub fn none() -> Self {
-        Self { backends: Vec::new(), cards: Vec::new(), places: Vec::new() }
+        Self { backends: Vec::new(), cards: Vec::new(), places: Vec::new(), held: BTreeMap::new() }
     }
 
     /// The processors of this host, measured.
@@ -87,7 +88,7 @@ impl NodeDevices {
             }
         }
         found.sort_by_key(|(place, card)| (card.kind, *place, card.index));
-        let mut devices = Self { backends, cards: Vec::new(), places: Vec::new() };
+        let mut devices = Self { backends, ..Self::none() };
         devices.places = found.iter().map(|(place, card)| (*place, card.index)).collect();
         let places = devices.places.clone();
         for (index, (place, mut card)) in found.into_iter().enumerate() {
@@ -196,11 +197,19 @@ impl NodeDevices {
                 attach = attach.joined(backend.prepare(&part)?);
             }
         }
+        self.held.insert(held.owner, held.slices.clone());
         Ok(attach)
+    }
+
+    /// What a worker was prepared to hold.
+    #[must_use]
+    pub fn held(&self, owner: Owner) -> &[GrantedSlice] {
+        self.held.get(&owner).map_or(&[], Vec::as_slice)
     }
 
     /// Forgets what a worker holds.
     pub fn release(&mut self, owner: Owner) {
+        self.held.remove(&owner);
         for backend in &mut self.backends {
             backend.release(owner);
         }

@@ -215,6 +215,9 @@ def test_jobs_on_a_card_that_was_found_compute_by_their_blocks(found, folder):
     (card,) = [card for card in found.ask("card", "list") if card["uuid"] == found.card]
     shown = found.ask("card", "show", f"host/{card['index']}")
     assert (shown["sample"]["time_slicing"]["slicer"], shown["sample"]["time_slicing"]["workers"]) == ("freeze", 2), shown
+    # What it uses is known from its slice server alone: nothing is read of such a card.
+    uses = lambda: (found.ask("job", "show", jobs["large"])["used"] or {}).get("utilization", 0)
+    wait("its use to be told", lambda: uses() > 0.5, 60)
     (out / "finish").touch()
     for name, job in jobs.items():
         state, printed, errors = found.ends(job)

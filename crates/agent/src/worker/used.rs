@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tessera_api::v1 as wire;
-use tessera_devices::{HostUse, NodeDevices, SliceSample};
+use tessera_devices::{HostUse, NodeDevices, Share, ShareControl, SliceSample};
+use tessera_ledger::Owner;
 
 use super::WorkerId;
 use super::folder::WorkerFolders;
@@ -106,30 +107,48 @@ impl Meter {
             processors: per_second(used.processor_time.saturating_sub(before).as_secs_f64(), since),
             memory_bytes: used.memory_bytes,
         };
-        let slices = devices.slices(super::launch::owner(*worker), host, since_start);
+        let owner = super::launch::owner(*worker);
+        let slices = devices.slices(owner, host, since_start);
         let mut slices: BTreeMap<u32, SliceSample> =
             slices.into_iter().map(|slice| (slice.card_index, slice)).collect();
-        // A worker with a device has one slice, which its server computes on.
-        let only = slices.keys().next().copied().filter(|_| slices.len() == 1);
-        let served = only.zip(served);
+        let only = only_card(devices, owner);
+        let served = only.map(|(card, _)| card).zip(served);
         let mut device = None;
         if let Some((card, served)) = &served {
             let before = last.and_then(|last| last.served).unwrap_or(*served);
             device = Some((*card, served.since(&before, since)));
             let computed = per_second(served.computed.saturating_sub(before.computed).as_secs_f64(), since);
             let slice = slices.entry(*card).or_default();
-            slice.utilization = computed / served.share();
+            slice.utilization = match only {
+                // An operation that is under way when the worker has to stand still takes as long as that, too.
+                Some((_, Some(part))) => (computed / part).min(1.0),
+                _ => computed / served.share(),
+            };
             slice.memory_used_bytes = served.memory_used_bytes;
         }
         WorkerUse { host, processor_time: used.processor_time, slices, served, device, turns: None }
     }
 }
 
+/// The card on which the server of a worker with a device computes, which has one; and the part of it that the worker
+/// has, where its agent lets it compute in turns, in which its server has all of the card.
+fn only_card(devices: &NodeDevices, owner: Owner) -> Option<(u32, Option<f64>)> {
+    let held = devices.held(owner);
+    let card = held.first()?.card_index;
+    if held.iter().any(|slice| slice.card_index != card) {
+        return None;
+    }
+    let thousandths: u32 = held.iter().map(|slice| slice.share.0).sum();
+    let has_turns = devices.caps(card).is_some_and(|caps| matches!(caps.share, ShareControl::Freeze { .. }));
+    let part = f64::from(thousandths) / f64::from(Share::WHOLE.0);
+    Some((card, has_turns.then_some(part).filter(|part| *part > 0.0)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use tessera_devices::{GrantedSlice, HostRoot, Share, WorkerSlices};
+    use tessera_devices::{GrantedSlice, HostRoot, WorkerSlices};
     use tessera_ledger::{AllocationId, Epoch, Mebibytes, Rank};
 
     use super::*;
@@ -150,9 +169,13 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
     }
 
     fn fixture() -> Fixture {
+        fixture_of(NODE)
+    }
+
+    fn fixture_of(inventory_text: &str) -> Fixture {
         let data = tempfile::tempdir().expect("a folder");
         let inventory = data.path().join("pool.toml");
-        fs::write(&inventory, NODE).expect("writable");
+        fs::write(&inventory, inventory_text).expect("writable");
         let devices = NodeDevices::declared(&inventory, &HostRoot::new("n", data.path())).expect("declared");
         let folders = WorkerFolders::open(data.path()).expect("writable");
         folders.create(WORKER).expect("writable");
@@ -170,6 +193,19 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
             let slices = cards.iter().map(slice).collect();
             let held = WorkerSlices { owner: super::super::launch::owner(WORKER), slices, elastic: false };
             self.devices.prepare(&held).expect("the cards exist");
+        }
+
+        fn told(&self) -> std::path::PathBuf {
+            self.meter.folders.of(WORKER).work().join(".use")
+        }
+
+        /// What its slice server says of itself.
+        fn tell(&self, share: f64, computed: f64) {
+            let said = serde_json::json!({
+                "share": share, "device_seconds": computed, "operations": 7, "bytes": 9, "gate_seconds": 0.5,
+                "memory_used": 4096, "queued_bytes": 12
+            });
+            fs::write(self.told(), said.to_string()).expect("writable");
         }
 
         fn look(&mut self, processor_ms: u64, at_ms: u64) -> WorkerUse {
@@ -193,32 +229,36 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
     }
 
     #[test]
+    fn a_server_that_has_turns_has_computed_a_part_of_those() {
+        let mut worker = fixture_of(&NODE.replace("count = 2", "count = 2, time_slicing = 'freeze'"));
+        worker.hold(&[0]);
+        worker.tell(1.0, 1.0);
+        worker.look(0, 1_000);
+        worker.tell(1.0, 1.25);
+        assert_eq!(worker.look(0, 3_000).slices[&0].utilization, 0.5, "a quarter of a second of the half that it had");
+        worker.tell(1.0, 3.0);
+        assert_eq!(worker.look(0, 5_000).slices[&0].utilization, 1.0, "it stood still in the middle of something");
+    }
+
+    #[test]
     fn a_slice_server_knows_better_than_the_card() {
         let mut worker = fixture();
         worker.hold(&[1]);
         let by_card = worker.look(0, 1_000).slices[&1];
         assert!(by_card.utilization > 0.8 && by_card.memory_used_bytes == 100 << 20, "{by_card:?}");
-        let file = worker.meter.folders.of(WORKER).work().join(".use");
-        let tell = |computed: f64| {
-            let said = serde_json::json!({
-                "share": 0.25, "device_seconds": computed, "operations": 7, "bytes": 9, "gate_seconds": 0.5,
-                "memory_used": 4096, "queued_bytes": 12
-            });
-            fs::write(&file, said.to_string()).expect("writable");
-        };
-        tell(1.0);
+        worker.tell(0.25, 1.0);
         assert_eq!(worker.look(0, 2_000).slices[&1].utilization, 0.0, "its first word is no share of time yet");
-        tell(1.25);
+        worker.tell(0.25, 1.25);
         let used = worker.look(0, 4_000);
         // A quarter of a second in two, of a quarter of the card.
         assert_eq!(used.slices[&1], SliceSample { card_index: 1, utilization: 0.5, memory_used_bytes: 4096 });
         let (card, served) = used.served.expect("it told");
         assert_eq!((card, served.operations, served.bytes), (1, 7, 9));
-        tell(1.5);
+        worker.tell(0.25, 1.5);
         let device = worker.look(0, 6_000).to_wire(WORKER).slices[0].device;
         let idle = wire::DeviceUse { queued_bytes: 12, ..Default::default() };
         assert_eq!(device, Some(idle), "it did nothing more");
-        fs::write(&file, "{\"share\": -1}").expect("writable");
+        fs::write(worker.told(), "{\"share\": -1}").expect("writable");
         assert!(worker.look(0, 8_000).served.is_none(), "what makes no sense is not believed");
     }
 
