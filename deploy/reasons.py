@@ -28,8 +28,12 @@ def errors():
 def rows(path):
     """Codes of the table in a source of the ledger, each with its comment: `Variant` with what goes with it, `= "CODE" (`."""
     text = (ROOT / path).read_text(encoding="utf-8")
+    found = {}
     for comment, code in re.findall(r"((?: +/// [^\n]*\n)+) +[A-Z]\w*(?: \{[^}]*\}|\(\w+\))? = \"([A-Z_]+)\"\s", text):
-        yield code, " ".join(line.strip()[4:] for line in comment.splitlines())
+        found.setdefault(code, []).append(" ".join(line.strip()[4:] for line in comment.splitlines()))
+    # One code may have several refusals.
+    for code, comments in found.items():
+        yield code, " ".join(comments)
 
 
 def words(path, macro):

@@ -174,7 +174,7 @@ impl AgentConfig {
             checkpoints: CheckpointConfig::default(),
             device: DeviceConfig::default(),
             time_slicing: Terms::default(),
-            accelerator_slicing: TimeSlicing::Freeze,
+            accelerator_slicing: TimeSlicing::Device,
             limits: Limits::default(),
             supervisor: SupervisorCommand::default(),
         }

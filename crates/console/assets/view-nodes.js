@@ -96,7 +96,7 @@ function cardTable(found, cards, blocks, chosen) {
     ["Held by", "name", (card) => holders(runs.get(card.description.index) || [])],
     ["Memory granted", "number", (card) => `${memory(card.memoryUsedMib)} of ${memory(card.description.memoryMib)}`],
     ["Isolation", "short", (card) => word(card.isolation, "ISOLATION_")],
-    ["Busy", "number", (card) => card.sample ? percent(card.sample.utilizationRatio, 1) : ""],
+    ["Busy", "number", (card) => card.sample && !card.sample.unread ? percent(card.sample.utilizationRatio, 1) : ""],
     ["Temperature", "number", (card) => card.sample && card.sample.temperatureCelsius ? Math.round(card.sample.temperatureCelsius) + " °C" : ""],
     ["Power", "number", (card) => card.sample && card.sample.powerWatts ? Math.round(card.sample.powerWatts) + " W" : ""],
   ], cards, "This node has no card.");

@@ -27,6 +27,9 @@ macro_rules! rejections {
         }
 
         impl Rejection {
+            /// The machine-readable codes of all refusals; some have one code.
+            pub const CODES: &[&str] = &[$($code),+];
+
             /// The machine-readable code; documented in docs/reasons.md.
             #[must_use]
             pub const fn code(&self) -> &'static str {

@@ -130,6 +130,9 @@ def test_it_ends_with_whoever_asked():
 class Found(Served):
     """A pool whose only node has the cards that its Python tells of."""
 
+    #: What its agent's file says more.
+    more = ""
+
     def __init__(self, folder):
         # Another run of the tests has cards of other names.
         self.card = f"GPU-{folder.name}"
@@ -148,7 +151,7 @@ class Found(Served):
     def configure(self, node, settings, libraries):
         super().configure(node, settings, libraries)
         file = self.folder / f"{node}.toml"
-        file.write_text('cards = "accelerators"\n' + file.read_text().replace(f'python = "{sys.executable}"', f'python = "{self.python}"'))
+        file.write_text('cards = "accelerators"\n' + file.read_text().replace(f'python = "{sys.executable}"', f'python = "{self.python}"') + self.more)
 
     def start_node(self, node):
         self.start(
@@ -158,8 +161,9 @@ class Found(Served):
 
 
 @pytest.fixture
-def found(folder):
+def found(folder, request):
     pool = Found(pathlib.Path(folder))
+    pool.more = getattr(request, "param", "")
     try:
         pool.bring_up()
         yield pool
@@ -186,9 +190,10 @@ def test_a_job_computes_on_a_part_of_a_card_that_was_found(found):
     job = found.submit("-c", program, tflops=2, memory="1GiB", models=["H200"])
     state, printed, errors = found.ends(job)
     assert state == "completed", errors
-    assert printed == f"12.0 ''\n1024\nCUDA_VISIBLE_DEVICES={found.card}\n1.000\n", "its agent divides the card"
+    assert printed == f"12.0 ''\n1024\nCUDA_VISIBLE_DEVICES={found.card}\n0.250\n"
 
 
+@pytest.mark.parametrize("found", ['\n[time_slicing]\naccelerators = "freeze"\n'], indirect=True)
 def test_jobs_on_a_card_that_was_found_compute_by_their_blocks(found, folder):
     # Each alone computes as fast as the other: the processor that stands for the card is as fast for both.
     program = (

@@ -19,6 +19,7 @@ const MOST_SECONDS: f64 = 1e10;
 
 /// What a slice server has done.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(test, derive(Default))]
 pub struct Counts {
     /// Time that its device computed.
     pub computed: Duration,
@@ -33,6 +34,8 @@ pub struct Counts {
     /// Memory that its program has on the device, in bytes.
     pub memory_used_bytes: u64,
     share: f64,
+    /// Whether what it computed is time of processors, which does not go on while it stands still.
+    pub processor_time: bool,
 }
 
 /// As the server writes it.
@@ -46,6 +49,8 @@ struct Written {
     memory_used: u64,
     #[serde(default)]
     queued_bytes: u64,
+    #[serde(default)]
+    processor_time: bool,
 }
 
 impl Counts {
@@ -61,6 +66,7 @@ impl Counts {
             bytes: said.bytes,
             queued_bytes: said.queued_bytes,
             memory_used_bytes: said.memory_used,
+            processor_time: said.processor_time,
             share: Some(said.share).filter(|share| *share > 0.0 && *share <= 1.0)?,
         })
     }

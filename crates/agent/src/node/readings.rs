@@ -16,7 +16,7 @@ use crate::boot::BootTime;
 use crate::supervisor::status::Phase;
 use crate::turns::Slicing;
 use crate::turns::holders::{Holder, Holders};
-use crate::worker::{Measurable, WorkerId, WorkerUse, is_elastic};
+use crate::worker::{Measurable, WorkerId, WorkerUse, has_servers, is_elastic};
 
 /// Readings that are older say nothing of now: whoever looks at the cards does not come back, because a driver or a
 /// library of theirs hangs.
@@ -89,7 +89,8 @@ impl Node {
         launched.map(of).collect()
     }
 
-    /// The workers that compute, with the blocks of this node that they hold.
+    /// The workers that compute, with the blocks of this node that they hold. Slice servers take no turns before they
+    /// have told something of themselves: what they have to be there within goes on while they stand still.
     #[must_use]
     pub fn holders(&self) -> Holders {
         let computes = |record: &&WorkerRecord| {
@@ -97,6 +98,10 @@ impl Node {
         };
         let holder = |record: &WorkerRecord| {
             let order = record.order.as_ref()?;
+            let told = || self.readings.workers.get(&record.status.worker).is_some_and(|used| used.served.is_some());
+            if has_servers(order) && !told() {
+                return None;
+            }
             let run = |slice: &wire::Slice| (slice.card_index, slice.start, slice.blocks);
             Some(Holder {
                 worker: record.status.worker,

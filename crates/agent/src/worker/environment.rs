@@ -84,6 +84,11 @@ pub(crate) fn is_elastic(order: &wire::WorkerOrder) -> bool {
     card.is_some_and(|card| card.elastic)
 }
 
+/// Whether slice servers hold its cards for the worker.
+pub(crate) fn has_servers(order: &wire::WorkerOrder) -> bool {
+    matches!(access(order), wire::Access::Device | wire::Access::Remote)
+}
+
 /// How the job's program uses its virtual card.
 pub(super) fn access(order: &wire::WorkerOrder) -> wire::Access {
     let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());

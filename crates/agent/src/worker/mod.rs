@@ -23,7 +23,8 @@ mod written;
 pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
 
 pub(crate) use environment::{
-    INHERITED, WORKER_DIR, falls_back, inherited as inherited_environment, is_cooperative, is_elastic, is_transparent,
+    INHERITED, WORKER_DIR, falls_back, has_servers, inherited as inherited_environment, is_cooperative, is_elastic,
+    is_transparent,
 };
 pub(crate) use folder::WORK_FOLDER;
 pub use id::WorkerId;

@@ -7,7 +7,7 @@ use tessera_api::v1 as wire;
 use tessera_devices::{Attach, HostLimits, TorchDevice};
 use tessera_ledger::Mebibytes;
 
-use super::environment::{access, is_cooperative};
+use super::environment::{access, has_servers, is_cooperative};
 use super::launch::LaunchError;
 use crate::config::SupervisorCommand;
 use crate::device::run::TOKEN;
@@ -66,7 +66,7 @@ pub(super) fn of(
     environment: &mut BTreeMap<String, String>,
 ) -> Result<Program, LaunchError> {
     let served = || means.served.ok_or(LaunchError::NoDevice);
-    if matches!(access(order), wire::Access::Device | wire::Access::Remote) {
+    if has_servers(order) {
         // The cards themselves are the servers', and not seen by a program that has a device made of them.
         environment.extend(attach.hidden.clone());
     }

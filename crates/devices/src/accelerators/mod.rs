@@ -7,9 +7,9 @@
 //! there, and is missed when it is not. Their place in the host, their driver and whether they still answer are read
 //! from the files of the host; readings there are of NVIDIA's cards, by the library of their driver.
 //!
-//! The time of a card is divided by its agent, which lets the workers on it compute in turns, or else by slice servers,
-//! each of which holds itself to its part. Programs that use such a card by themselves see no other than theirs, but
-//! nobody holds them to a part of its memory: to the pool the cards are *shared*.
+//! A slice server holds itself to its part of a card's time and memory; where the agent is told so, it lets the workers
+//! on a card compute in turns instead. Programs that use such a card by themselves see no other than theirs, but nobody
+//! holds them to a part of its memory: to the pool the cards are *shared*.
 
 mod again;
 mod ask;

@@ -41,7 +41,7 @@ impl Case {
     /// With readings by such a driver.
     fn driven(&self, driver: Driver) -> NodeDevices {
         let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        NodeDevices::of(vec![Box::new(AcceleratorBackend { driver, ..self.backend(TimeSlicing::Freeze) })])
+        NodeDevices::of(vec![Box::new(AcceleratorBackend { driver, ..self.backend(TimeSlicing::Device) })])
             .expect("two cards")
     }
 }

@@ -107,7 +107,7 @@ impl Case {
     }
 
     fn node(&self) -> Result<NodeDevices, DeviceError> {
-        self.node_with(TimeSlicing::Freeze)
+        self.node_with(TimeSlicing::Device)
     }
 
     fn node_with(&self, slicing: TimeSlicing) -> Result<NodeDevices, DeviceError> {
@@ -213,7 +213,7 @@ fn a_card_that_comes_back_is_found_without_the_agent_s_restart() {
     case.starts();
     case.write("plain", "the driver is not loaded yet");
     let look_again = Duration::from_millis(5);
-    let backend = AcceleratorBackend { look_again, ..case.backend(TimeSlicing::Freeze) };
+    let backend = AcceleratorBackend { look_again, ..case.backend(TimeSlicing::Device) };
     let mut node = NodeDevices::of(vec![Box::new(backend)]).expect("what it had is known");
     assert_eq!(node.cards().iter().map(|card| &*card.uuid).collect::<Vec<_>>(), UUIDS);
     assert_eq!(node.changed_health().len(), 2, "nothing is offered of what is not there");
@@ -288,7 +288,7 @@ fn a_server_has_its_card_and_a_program_sees_those_of_its_worker() {
     let seen = |device: &TorchDevice| device.environment["CUDA_VISIBLE_DEVICES"].clone();
     assert_eq!(attach.torch.iter().map(seen).collect::<Vec<_>>(), [UUIDS[1], UUIDS[0], UUIDS[1]]);
     let TorchDevice { name, share, part, threads, memory, .. } = &attach.torch[0];
-    assert_eq!((&**name, *share, *part, *threads), ("cuda:0", Share::WHOLE, Share(250), 0), "it has turns");
+    assert_eq!((&**name, *share, *part, *threads), ("cuda:0", Share(250), Share(250), 0));
     assert_eq!(*memory, Mebibytes(4096));
     assert_eq!(attach.environment["CUDA_VISIBLE_DEVICES"], format!("{},{}", UUIDS[1], UUIDS[0]));
     let without = node.prepare(&held(&[])).expect("nothing is needed for nothing");

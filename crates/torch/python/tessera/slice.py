@@ -192,7 +192,7 @@ def main() -> None:
     )  # fmt: skip
     served = server.Server(executor, listener, snapshots=options.snapshots, linger=options.linger, lease=options.lease, awaits_host=options.await_host)
     served.attach(kept)
-    counts.keep(executor, options.share)
+    counts.keep(executor, options.share, torch.device(options.device))
     say(f"listening {listener.address}")
     end(served.run)
 
@@ -219,7 +219,7 @@ class Several:
         part = options.part or options.share
         device = torch.device(options.device)
         own = group.Server(options.rank, options.device, options.memory, group.measure(device, part), group.identity(device))
-        self._executor, self._share = executor, options.share
+        self._executor, self._counted = executor, (options.share, device)
         self._group = group.Group(own, options.of, options.group, token, epoch, options.patience)
         self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})
         self._slices = [plan.Slice(server.memory_bytes, server.rate) for server in self._group.servers]
@@ -259,7 +259,7 @@ class Several:
 
     def follow(self) -> int:
         """Does what the first server passes on, until that ends."""
-        counts.keep(self._executor, self._share)
+        counts.keep(self._executor, *self._counted)
         say("following")
         self._executor.serve(self._group.first.table)
         if self._executor.over:

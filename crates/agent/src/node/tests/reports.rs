@@ -10,6 +10,7 @@ use wire::{StopCause, WorkerDesire, WorkerPhase};
 use super::super::super::event::CheckpointNews;
 use super::super::super::readings::Readings;
 use super::*;
+use crate::device::Counts;
 use crate::turns::TurnBook;
 use crate::turns::rounds::Terms;
 use crate::worker::WorkerUse;
@@ -271,6 +272,23 @@ fn how_the_time_of_a_card_is_divided_is_told_though_nothing_of_it_is_read() {
     told.sort_by_key(|sample| sample.card_index);
     let told: Vec<_> = told.iter().map(|sample| (sample.unread, sample.time_slicing.is_some())).collect();
     assert_eq!(told, [(true, true), (false, true)]);
+}
+
+#[test]
+fn slice_servers_take_no_turns_before_they_are_there() {
+    let mut bench = Bench::leased();
+    let one = worker(1, 10, 0);
+    let mut of_device = order(one, WorkerDesire::Run);
+    let card = wire::VirtualCardRequest { access: wire::Access::Device.into(), ..Default::default() };
+    of_device.spec.as_mut().expect("it has one").virtual_card = Some(card);
+    bench.hear(orders(5, false, vec![of_device]));
+    bench.told(status(one, Phase::Running));
+    let turns = |bench: &Bench| bench.node.holders().workers.len();
+    assert_eq!(turns(&bench), 0, "its servers have so long to be there, whether they stand still or not");
+    let used = WorkerUse { served: Some((0, Counts::default())), ..WorkerUse::default() };
+    let readings = Readings { at: Some(bench.now), workers: [(one, used)].into(), ..Readings::default() };
+    bench.on(Event::Measured(Box::new(readings)));
+    assert_eq!(turns(&bench), 1);
 }
 
 #[test]
