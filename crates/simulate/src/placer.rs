@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tessera_ledger::JobId;
 use tessera_placement::Limits;
 
-use crate::engine::{Decided, Engine, EngineError, Granted, Scale};
+use crate::engine::{Decided, Engine, EngineError, Placed, Scale};
 use crate::plain::{Place, PlainCluster, Request};
 use crate::policy::{Named, Policy};
 use crate::trace::{Ask, TraceJob, TraceNode};
@@ -192,11 +192,11 @@ impl TesseraPlacer {
 
     fn try_to_place(&mut self, job: JobId, answer: &mut Answer) -> Result<(), EngineError> {
         loop {
-            let Decided { granted, moved, refused, more, took, .. } = self.engine.decide()?;
+            let Decided { placed, moved, refused, more, took, .. } = self.engine.decide()?;
             answer.took += took;
             answer.refused += refused.len() as u64;
             self.note_moves(moved, answer);
-            let found = granted.into_iter().find(|one| one.job == job);
+            let found = placed.into_iter().find(|one| one.job == job);
             answer.place = found.and_then(|one| one.places.into_iter().next());
             if answer.place.is_some() || !more {
                 return Ok(());
@@ -204,7 +204,7 @@ impl TesseraPlacer {
         }
     }
 
-    fn note_moves(&mut self, moved: Vec<Granted>, answer: &mut Answer) {
+    fn note_moves(&mut self, moved: Vec<Placed>, answer: &mut Answer) {
         for movement in moved {
             let number = self.numbers.get(&movement.job).copied().unwrap_or_default();
             self.moved += 1;

@@ -76,7 +76,7 @@ proptest! {
             loop {
                 let decided = engine.decide().expect("the engine goes on");
                 prop_assert!(decided.refused.is_empty(), "{:?}", decided.refused);
-                running.extend(decided.granted);
+                running.extend(decided.placed);
                 if !decided.more {
                     break;
                 }

@@ -35,9 +35,9 @@ pub enum EngineError {
     Unexpected(String),
 }
 
-/// A job that was granted its virtual cards.
+/// A job that has its virtual cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct Placed {
     pub job: JobId,
     /// Where its workers are, in order of rank.
     pub places: Vec<Place>,
@@ -47,11 +47,11 @@ pub struct Granted {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     /// Jobs that run now.
-    pub granted: Vec<Granted>,
+    pub placed: Vec<Placed>,
     /// Jobs that were suspended for them.
     pub preempted: Vec<JobId>,
     /// Jobs that were moved, and where they are now.
-    pub moved: Vec<Granted>,
+    pub moved: Vec<Placed>,
     /// Parts of the plan that the ledger refused.
     pub refused: Vec<Rejection>,
     /// When time alone will change something.
@@ -204,7 +204,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::decide`].
-    pub fn make_room(&mut self, job: JobId, most: u32) -> Result<Vec<Granted>, EngineError> {
+    pub fn make_room(&mut self, job: JobId, most: u32) -> Result<Vec<Placed>, EngineError> {
         self.refresh();
         let order = CompactionOrder { moves: most, ..CompactionOrder::default() };
         let moves = self.pool.make_room(&self.state, self.now, job, &order);
@@ -215,14 +215,14 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::decide`].
-    pub fn compact(&mut self, most: u32) -> Result<Vec<Granted>, EngineError> {
+    pub fn compact(&mut self, most: u32) -> Result<Vec<Placed>, EngineError> {
         let order = CompactionOrder { moves: most, ..CompactionOrder::default() };
         let moves = compact(&self.state, self.now, &order).moves;
         self.carry_out_moves(moves.into_iter())
     }
 
     /// Each move is carried out before the next one begins, for it may need what the one before has left.
-    fn carry_out_moves(&mut self, moves: impl Iterator<Item = PlannedMove>) -> Result<Vec<Granted>, EngineError> {
+    fn carry_out_moves(&mut self, moves: impl Iterator<Item = PlannedMove>) -> Result<Vec<Placed>, EngineError> {
         let mut moved = Vec::new();
         for planned in moves {
             let plan = Plan { revision: self.revision, parts: planned.parts() };
@@ -230,7 +230,7 @@ impl Engine {
                 answer.map_err(|why| EngineError::Refused { what: format!("a move of job {}", planned.job), why })?;
             }
             self.follow_orders()?;
-            moved.push(Granted { job: planned.job, places: mapping::planned_places(&planned.workers, &self.nodes) });
+            moved.push(Placed { job: planned.job, places: mapping::planned_places(&planned.workers, &self.nodes) });
         }
         Ok(moved)
     }
@@ -254,10 +254,10 @@ impl Engine {
                 (_, Err(why)) => decided.refused.push(why),
                 (PlanPart::Grant { job, workers, victims }, Ok(())) => {
                     decided.preempted.extend(victims);
-                    decided.granted.push(Granted { job, places: mapping::planned_places(&workers, &self.nodes) });
+                    decided.placed.push(Placed { job, places: mapping::planned_places(&workers, &self.nodes) });
                 }
                 (PlanPart::Move { job, workers }, Ok(())) => {
-                    decided.moved.push(Granted { job, places: mapping::planned_places(&workers, &self.nodes) });
+                    decided.moved.push(Placed { job, places: mapping::planned_places(&workers, &self.nodes) });
                 }
                 (PlanPart::Renumber { .. } | PlanPart::Evict { .. }, Ok(())) => {}
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tessera_ledger::JobId;
 use tessera_placement::Limits;
 
-use crate::engine::{Decided, Engine, EngineError, Granted, Scale};
+use crate::engine::{Decided, Engine, EngineError, Placed, Scale};
 use crate::plain::{Place, PlainCluster, Request};
 use crate::policy::Policy;
 use crate::trace::{TraceJob, TraceNode};
@@ -50,8 +50,8 @@ impl TesseraScheduler {
         Ok(Self { engine, ids: BTreeMap::new(), numbers: BTreeMap::new() })
     }
 
-    fn numbered(&self, granted: Vec<Granted>) -> Vec<(usize, Vec<Place>)> {
-        granted.into_iter().filter_map(|one| Some((*self.numbers.get(&one.job)?, one.places))).collect()
+    fn numbered(&self, placed: Vec<Placed>) -> Vec<(usize, Vec<Place>)> {
+        placed.into_iter().filter_map(|one| Some((*self.numbers.get(&one.job)?, one.places))).collect()
     }
 }
 
@@ -74,9 +74,9 @@ impl Scheduler for TesseraScheduler {
     }
 
     fn decide(&mut self) -> Result<Step, EngineError> {
-        let Decided { granted, preempted, moved, refused, wakeup, more, took } = self.engine.decide()?;
+        let Decided { placed, preempted, moved, refused, wakeup, more, took } = self.engine.decide()?;
         Ok(Step {
-            started: self.numbered(granted),
+            started: self.numbered(placed),
             suspended: preempted.iter().filter_map(|id| self.numbers.get(id).copied()).collect(),
             moved: self.numbered(moved),
             wakeup_ms: wakeup.map(Engine::elapsed_at),
