@@ -26,21 +26,14 @@ def errors():
 
 
 def rows(path):
-    """Codes of the table in a source of the ledger, each with its comment: `Variant` with what goes with it, `= "CODE" (`."""
+    """Codes of the table in a source, each with its comment: `Variant` with what goes with it, `= "CODE"` and what follows."""
     text = (ROOT / path).read_text(encoding="utf-8")
     found = {}
-    for comment, code in re.findall(r"((?: +/// [^\n]*\n)+) +[A-Z]\w*(?: \{[^}]*\}|\(\w+\))? = \"([A-Z_]+)\"\s", text):
+    for comment, code in re.findall(r"((?: +/// [^\n]*\n)+) +[A-Z]\w*(?: \{[^}]*\}|\(\w+\))? = \"([A-Z_]+)\"[\s,]", text):
         found.setdefault(code, []).append(" ".join(line.strip()[4:] for line in comment.splitlines()))
-    # One code may have several refusals.
+    # Several refusals may have one code.
     for code, comments in found.items():
         yield code, " ".join(comments)
-
-
-def words(path, macro):
-    """Codes that a macro is given with their comments."""
-    body = re.search(rf"^{macro}! {{\n(.*?)\n}}", (ROOT / path).read_text(encoding="utf-8"), re.S | re.M).group(1)
-    for comments, code in re.findall(r"((?:    /// [^\n]*\n)+)    \w+ = \"([A-Z_]+)\",", body):
-        yield code, " ".join(line.strip()[4:] for line in comments.splitlines())
 
 
 def table(heads, rows):
@@ -59,7 +52,7 @@ def document():
         "\n## Reasons of a job's state\n\nIn `Job.reason.code`, in its history and in watch events.\n\n",
         table(["reason", "meaning"], rows("crates/ledger/src/reason.rs")),
         "\n## Why a job waits\n\nThe binding constraint that `tessera job why` names.\n\n",
-        table(["constraint", "meaning"], words("crates/explain/src/words.rs", "wait_codes")),
+        table(["constraint", "meaning"], rows("crates/explain/src/words.rs")),
         "\n## Refusals of the ledger\n\nParts of a plan, and commands of actors, are refused with these; those that a caller can meet are"
         " among the errors above.\n\n",
         table(["code", "meaning"], rows("crates/ledger/src/rejection.rs")),

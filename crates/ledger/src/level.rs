@@ -12,10 +12,10 @@
 //! * **A field** of one: `Needs`. Everything that a command carries is taken apart field by field, so that nothing can
 //!   be added without saying its level. [`State::apply`] refuses what needs a level that is not in force, and
 //!   [`encode_request`](crate::wire::encode_request) does not write it.
-//! * **A rule**, that is a change of what `apply` does with what older releases have written already: [`Rule`](crate::Rule).
-//!   `apply` asks `self.follows(Rule::..)` and keeps the old way in the other branch, for as long as logs of the old
-//!   level are read. A new refusal is such a change: an entry that was accepted once must be accepted whenever the log
-//!   is replayed.
+//! * **A rule**, that is a change of what `apply` does with what older releases have written already: a
+//!   [`Rule`](crate::Rule). `apply` asks `self.follows(Rule::..)` and keeps the old way in the other branch, for as
+//!   long as logs of the old level are read. A new refusal is such a change: an entry that was accepted once must be
+//!   accepted whenever the log is replayed.
 //! * **A part of the state**: nothing has to be declared. It has a meaning when it is absent, it is not written while
 //!   it means that, and only commands or rules of the new level change it. So the digest of a state stays what it was.
 

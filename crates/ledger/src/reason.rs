@@ -78,7 +78,8 @@ macro_rules! reasons {
             IdleSuspended = "IDLE_SUSPENDED"
                 ("suspended because it computed next to nothing with what it held; resume it to have it considered");
             /// It was idle and suspended for so long that it was ended.
-            IdleReleased = "IDLE_RELEASED" ("ended because it computed next to nothing, was suspended and was not resumed");
+            IdleReleased = "IDLE_RELEASED"
+                ("ended because it computed next to nothing, was suspended and was not resumed");
             /// The checkpoint that it was to go on from cannot be used, and was given up.
             CheckpointDamaged { checkpoint: CheckpointKey, message: String } = "CHECKPOINT_DAMAGED"
                 ("checkpoint {checkpoint} cannot be used and was given up: {message}");

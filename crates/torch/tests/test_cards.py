@@ -227,8 +227,8 @@ def test_jobs_on_a_card_that_was_found_compute_by_their_blocks(found, folder):
     wait("turns", lambda: (slicing().get("slicer"), slicing().get("workers")) == ("freeze", 2), 60)
     before, turns = had(), found.turns()
     # How many steps that is depends on who else computes on this machine.
-    had_turns = lambda: {name: found.turns().get(job, 0) - turns.get(job, 0) for name, job in jobs.items()}
-    seconds = wait("both to have had turns", lambda: min((seconds := had_turns()).values()) >= 1 and seconds, 60)
+    since = lambda now: {name: now.get(job, 0) - turns.get(job, 0) for name, job in jobs.items()}
+    seconds = wait("both to have had turns", lambda: min((seconds := since(found.turns())).values()) >= 1 and seconds, 60)
     assert 1.7 < seconds["large"] / seconds["small"] < 6, f"three to one: {seconds}"
     wait("both to have computed", lambda: all(steps > before[name] for name, steps in had().items()), 60)
     # What it uses is known from its slice server alone: nothing is read of such a card.

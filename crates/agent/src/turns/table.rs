@@ -51,12 +51,12 @@ impl Table {
     ) -> Vec<Self> {
         let devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
         let cards = devices.cards().iter().map(|card| card.index);
-        let lends = |card: u32| match devices.caps(card)?.share {
+        let has_turns = |card: u32| match devices.caps(card)?.share {
             ShareControl::Freeze { lends } => Some((card, lends)),
             _ => None,
         };
-        let lending: Vec<(u32, bool)> = cards.filter_map(lends).collect();
-        let sliced: Arc<BTreeSet<u32>> = Arc::new(lending.iter().map(|(card, _)| *card).collect());
+        let with_turns: BTreeMap<u32, bool> = cards.filter_map(has_turns).collect();
+        let sliced: Arc<BTreeSet<u32>> = Arc::new(with_turns.keys().copied().collect());
         let table = |(card, lends)| Self {
             card,
             lends,
@@ -69,7 +69,7 @@ impl Table {
             seats: BTreeMap::new(),
             runs: None,
         };
-        lending.into_iter().map(table).collect()
+        with_turns.into_iter().map(table).collect()
     }
 
     /// Gives turns until `end`. Everybody goes on then.

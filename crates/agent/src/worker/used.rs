@@ -111,21 +111,19 @@ impl Meter {
         let slices = devices.slices(owner, host, since_start);
         let mut slices: BTreeMap<u32, SliceSample> =
             slices.into_iter().map(|slice| (slice.card_index, slice)).collect();
-        let only = only_card(devices, owner);
-        let served = only.map(|(card, _)| card).zip(served);
+        let only = only_card(devices, owner).zip(served);
         let mut device = None;
-        if let Some((card, served)) = &served {
-            let before = last.and_then(|last| last.served).unwrap_or(*served);
-            device = Some((*card, served.since(&before, since)));
+        if let Some(((card, part), served)) = only {
+            let before = last.and_then(|last| last.served).unwrap_or(served);
+            device = Some((card, served.since(&before, since)));
             let computed = per_second(served.computed.saturating_sub(before.computed).as_secs_f64(), since);
-            let slice = slices.entry(*card).or_default();
-            slice.utilization = match only {
-                Some((_, Some(part))) if served.processor_time => computed / part,
-                // Where it measures time that passes, an operation takes as long as its worker stands still in it, too.
-                _ => computed / served.share(),
-            };
+            let slice = slices.entry(card).or_default();
+            // Where it measures time that passes, an operation takes as long as its worker stands still in it, too.
+            let part = part.filter(|_| served.processor_time).unwrap_or(served.share());
+            slice.utilization = computed / part;
             slice.memory_used_bytes = served.memory_used_bytes;
         }
+        let served = only.map(|((card, _), served)| (card, served));
         WorkerUse { host, processor_time: used.processor_time, slices, served, device, turns: None }
     }
 }

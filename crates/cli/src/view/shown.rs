@@ -18,6 +18,9 @@ use super::known::{Known, computed, known};
 use super::time::{seconds, text};
 use super::words::spelled;
 
+const DURATION: &str = "google.protobuf.Duration";
+const TIMESTAMP: &str = "google.protobuf.Timestamp";
+
 /// A message that is printed with every field that it has, whichever this release knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown<M>(M);
@@ -80,7 +83,7 @@ fn fields(message: &DynamicMessage) -> Vec<(String, Told)> {
             Some(Known::Among) => told.extend(value.as_message().map(fields).unwrap_or_default()),
             Some(Known::Made(name, make)) => {
                 let value = (said || !field.supports_presence()).then_some(&*value);
-                told.push(((*name).to_owned(), Told::One(make(value))));
+                told.push((name.to_owned(), Told::One(make(value))));
             }
             Some(Known::Named(name)) => told.push(named(name, &field, &value, said)),
             Some(Known::OrNull | Known::IfSaid) | None => told.push(named(field.name(), &field, &value, said)),
@@ -92,13 +95,10 @@ fn fields(message: &DynamicMessage) -> Vec<(String, Told)> {
 fn named(name: &str, field: &FieldDescriptor, value: &Value, said: bool) -> (String, Told) {
     let kind = field.kind();
     let single = !field.is_list() && !field.is_map();
+    let time = || Told::One(if said { plain_time(value) } else { Json::Null });
     match &kind {
-        Kind::Message(of) if single && of.full_name() == "google.protobuf.Duration" => {
-            (format!("{name}_seconds"), Told::One(if said { plain_time(value) } else { Json::Null }))
-        }
-        Kind::Message(of) if single && of.full_name() == "google.protobuf.Timestamp" => {
-            (name.to_owned(), Told::One(if said { plain_time(value) } else { Json::Null }))
-        }
+        Kind::Message(of) if single && of.full_name() == DURATION => (format!("{name}_seconds"), time()),
+        Kind::Message(of) if single && of.full_name() == TIMESTAMP => (name.to_owned(), time()),
         Kind::Message(_) => (name.to_owned(), plain(value, &kind)),
         _ if field.supports_presence() && !said => (name.to_owned(), Told::One(Json::Null)),
         _ => match (name.split_once("milli_"), value.as_u64()) {
@@ -123,7 +123,7 @@ fn plain(value: &Value, kind: &Kind) -> Told {
         Value::Bytes(value) => json!(value.as_ref()),
         Value::EnumNumber(number) => json!(kind.as_enum().map_or_else(String::new, |of| word(of, *number))),
         Value::Message(message) => match message.descriptor().full_name() {
-            "google.protobuf.Duration" | "google.protobuf.Timestamp" => plain_time(value),
+            DURATION | TIMESTAMP => plain_time(value),
             _ => return Told::Fields(fields(message)),
         },
         Value::List(items) => return Told::Many(items.iter().map(|item| plain(item, kind)).collect()),
@@ -141,7 +141,7 @@ fn plain(value: &Value, kind: &Kind) -> Told {
 fn plain_time(value: &Value) -> Json {
     let Some(message) = value.as_message() else { return Json::Null };
     match message.descriptor().full_name() {
-        "google.protobuf.Duration" => json!(seconds(message.transcode_to().ok().as_ref())),
+        DURATION => json!(seconds(message.transcode_to().ok().as_ref())),
         _ => json!(text(message.transcode_to().ok().as_ref())),
     }
 }
