@@ -231,9 +231,9 @@ def test_jobs_on_a_card_that_was_found_compute_by_their_blocks(found, folder):
     seconds = wait("both to have had turns", lambda: min((seconds := since(found.turns())).values()) >= 1 and seconds, 60)
     assert 1.7 < seconds["large"] / seconds["small"] < 6, f"three to one: {seconds}"
     wait("both to have computed", lambda: all(steps > before[name] for name, steps in had().items()), 60)
-    # What it uses is known from its slice server alone: nothing is read of such a card.
+    # What it uses is known from its slice server alone: nothing is read of such a card. How much that is depends on who else computes.
     uses = lambda: (found.ask("job", "show", jobs["large"])["used"] or {}).get("utilization", 0)
-    wait("its use to be told", lambda: uses() > 0.5, 60)
+    wait("its use to be told", lambda: uses() > 0, 60)
     (out / "finish").touch()
     for name, job in jobs.items():
         state, printed, errors = found.ends(job)
