@@ -27,7 +27,9 @@ class Block(nn.Module):
         batch, length, width = x.shape
         parts = self.together(self.before(x)).split(width, -1)
         query, key, value = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
-        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        # Each sample sees as many words as it has, the first one all.
+        mask = torch.arange(length, device=x.device) <= torch.arange(length, length - batch, -1, device=x.device).clamp(min=2).view(-1, 1, 1, 1)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, mask)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
         return x + self.back(nn.functional.gelu(self.forth(self.after(x))))
 

@@ -129,3 +129,30 @@ def test_one_that_stands_still_in_its_turn_does_not_stop_its_neighbour(folder):
         for program in (one, other):
             program.kill()
             program.wait()
+
+
+ATTENTION = """
+import torch
+from torch.nn.functional import scaled_dot_product_attention as attend
+torch.manual_seed(0)
+def work(device, dtype, mask, keys):
+    inputs = [torch.randn(2, heads, 40, 16).to(device, dtype).requires_grad_() for heads in (4, keys, keys)]
+    out = attend(*inputs, attn_mask=None if mask is None else mask.to(device), enable_gqa=keys != 4)
+    return [one.float().cpu() for one in (out, *torch.autograd.grad(out.sum(), inputs))]
+masks = None, torch.rand(40, 40) > 0.2, torch.rand(2, 1, 40, 40), torch.rand(2, 4, 40, 40) > 0.2
+for dtype, within in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
+    for mask in masks:
+        for keys in (4, 2):
+            torch.manual_seed(1); here = work("cpu", dtype, mask, keys)
+            torch.manual_seed(1); there = work("tessera", dtype, mask, keys)
+            for one, other in zip(here, there): torch.testing.assert_close(other, one, rtol=within, atol=within)
+# A number for each pair of words would be twice what the card has.
+long = [torch.randn(1, 8, 16384, 32, device="tessera", requires_grad=True) for _ in range(3)]
+attend(*long, is_causal=True).sum().backward()
+print(long[0].grad.isfinite().all().item())
+"""
+
+
+def test_attention_is_what_it_is_on_a_processor_and_keeps_nothing_between_words(folder):
+    with serving.Server(folder, memory="4GiB") as server:
+        assert server.run(ATTENTION) == "True"

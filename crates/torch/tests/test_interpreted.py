@@ -39,7 +39,7 @@ def again(*arguments, **environment):
 
 
 def test_programs_see_what_they_see_of_the_compiled_one():
-    assert " passed" in again("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_device.py", "test_corners.py")
+    assert " passed" in again("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_device.py", "test_corners.py", "test_attention.py")
 
 
 def test_operators_give_what_the_processor_gives_or_refuse():

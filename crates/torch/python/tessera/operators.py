@@ -10,13 +10,15 @@ WORDS = {
     "plain": ["range", "space"],  # numbers decide shapes
     "mixes": ["index"],  # takes indices on the processor
     "now": ["_embedding_bag"],  # gives what inference cannot know
-    "learns": ["batch_norm", "layer_norm", "group_norm"],  # what it gives depends on the device: the first call tells
+    # What it gives depends on the device, or is not as inference says: the first call tells.
+    "learns": ["batch_norm", "layer_norm", "group_norm", "multilabel_margin_loss_forward"],
 }
 
 # Chosen or composed by PyTorch, which knows better which one a device without kernels of its own wants.
 _WHOLE = {"aten::_fused_sdp_choice", "aten::is_pinned", "aten::_pin_memory"}
 _WHOLE_WORDS = ("quantize", "_scaled_dot_product")
-_ALWAYS = {"aten::convolution", "aten::convolution_backward", "aten::conj_physical_"}
+_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+_ALWAYS = {"aten::convolution", "aten::convolution_backward", "aten::conj_physical_", _ATTENTION, f"{_ATTENTION}_backward"}
 
 
 def bound() -> list[str]:
@@ -28,8 +30,10 @@ def bound() -> list[str]:
 def _is_bound(name: str) -> bool:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     base = name.partition(".")[0]
+    if base in _ALWAYS:
+        return True
     if base in _WHOLE or any(word in base for word in _WHOLE_WORDS):
         return False
-    if base in _ALWAYS or has(name, "CPU"):
+    if has(name, "CPU"):
         return True
     return base.startswith("aten::_foreach_") and has(name, "CompositeExplicitAutograd")

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
+#include "attention.h"
 #include "group.h"
 
 namespace tessera {
@@ -166,7 +167,8 @@ void Executor::call(Call& call) {
   if (unpaid_ == 0 && !device_.is_cpu()) paid_wall_ = clock_of(CLOCK_MONOTONIC);
   unpaid_++;  // also when it fails: it may have begun
   at::AutoDispatchBelowADInplaceOrView below;
-  call.of.op.callBoxed(&call.stack);
+  if (lacks_sums(call.of.op, call.stack)) call.of.op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, call.stack);
+  else call.of.op.callBoxed(&call.stack);
   if (gated_) pay(false);
 }
 

@@ -16,6 +16,7 @@
 
 #include <unordered_set>
 
+#include "attention.h"
 #include "client.h"
 #include "pinned.h"
 
@@ -277,6 +278,7 @@ void install(const std::vector<std::string>& bound, Words words) {
   set_words(std::move(words));
   c10::SetAllocator(c10::DeviceType::PrivateUse1, allocator());
   at::RegisterPrivateUse1HooksInterface(new Hooks);
+  install_attention();
   pthread_atfork(nullptr, nullptr, [] { client().after_fork(); });
   static auto key = c10::DispatchKey::PrivateUse1;
   static torch::Library fallback(torch::Library::IMPL, "_", key, __FILE__, __LINE__);

@@ -197,6 +197,35 @@ def set_empty(self):
     return set_view(self, empty((0,), torch.uint8).untyped_storage(), 0, (0,), (1,))
 
 
+_composed = functools.partial(_aten.scaled_dot_product_attention.default._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+_choice = functools.partial(_aten._fused_sdp_choice.default._op_dk, _CPU)
+
+
+def _is_whole(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) -> bool:
+    """Whether a processor would compute it as one operator: asked as PyTorch's own asks, which looks at these before."""
+    if value.numel() == 0 or query.shape[-2] == 0:
+        return False
+    if mask is not None and (is_causal or mask.dtype not in (torch.bool, torch.float32, query.dtype)):
+        return False
+    if not (torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.math_sdp_enabled()):
+        return False
+    chosen = _choice(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    return chosen == torch.nn.attention.SDPBackend.FLASH_ATTENTION.value
+
+
+def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    """As one operator where a processor would compute it as one (`csrc/attention.cpp`)."""
+    if query.dim() == key.dim() == value.dim() == 3:
+        query, key, value = (of.unsqueeze(0) for of in (query, key, value))
+        mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+        return attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
+    if not _is_whole(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+        return _composed(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
+    return _aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+
 def refuse_quantised(*args, **kwargs):
     raise NotImplementedError("quantised tensors are not supported on a virtual card")
 
@@ -265,6 +294,9 @@ def install() -> None:
     for name in operators.bound():
         if name not in own:
             library.impl(name, _bound(name), "PrivateUse1")
+    # PyTorch composes it, and asks only devices in C++ whether they would rather not.
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        library.impl("scaled_dot_product_attention", attention, key)
     # `_copy_from` sees conjugate and negative bits itself: their fallbacks would clone, which copies, which clones.
     for key in ("Conjugate", "Negative"):
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
