@@ -1,4 +1,5 @@
 //! Deterministic simulation of whole Tessera pools.
+#![cfg_attr(clippy, deny(warnings))]
 
 #[cfg(not(tokio_unstable))]
 compile_error!(

@@ -1,4 +1,5 @@
 //! `tessera-sim`: deterministic simulation of whole pools.
+#![cfg_attr(clippy, deny(warnings))]
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! The simulation sees: each planted bug is caught within the number of seeds that is stated for it (`proof::stated`),
 //! but for those of which docs/failure-model.md says why no pool shows them alone.
+#![cfg_attr(clippy, deny(warnings))]
 
 use std::io::Write as _;
 

@@ -1,5 +1,6 @@
 //! The part of the suite that simulates: a bounded number of seeds, the seeds that once found something, and the
 //! promise that a seed decides everything. What a run costs is said in docs/failure-model.md.
+#![cfg_attr(clippy, deny(warnings))]
 
 use std::io::Write as _;
 use std::path::Path;
