@@ -2,9 +2,9 @@
 
     python modules.py [--only Linear,AdamW]        # all of them; prints what does not pass
 
-Run as a program of a slice server (`run_program.py` starts one). Each module of `module_db` is made with each of its samples, in training and
-not: what it gives, its gradients and its buffers are compared. Each optimiser of `optim_db` takes steps with each of its settings, in each of its
-implementations, and goes on from its saved state.
+Run as a program of a slice server (`run_program.py` starts one). Each module of `module_db` is made with each of its samples, in training
+and not: what it gives, its gradients and its buffers are compared. Each optimiser of `optim_db` takes steps with each of its settings, in
+each of its implementations, and goes on from its saved state.
 """
 
 import argparse
