@@ -23,7 +23,6 @@ from torch.utils._pytree import tree_map
 
 warnings.simplefilter("ignore")
 DEVICE = "tessera"
-TOLERANCE = dict(rtol=2e-4, atol=2e-4)
 IMPLEMENTATIONS = ({}, {"foreach": True}, {"foreach": False}, {"fused": True}, {"capturable": True})
 
 
@@ -41,20 +40,11 @@ def computed(module, arguments, named, device):
     module = copy.deepcopy(module).to(device)
     arguments, named = brought((arguments, named), device)
     torch.manual_seed(3)
-    results = opinfo.tensors(module(*arguments, **named))
-    totals = [result.abs().sum() if result.is_complex() else result.sum() for result in results if result.requires_grad]
-    inputs = [value for value in [*opinfo.tensors((arguments, named)), *module.parameters()] if value.requires_grad]
-    gradients = torch.autograd.grad(sum(totals), inputs, allow_unused=True) if totals and inputs else ()
-    return [*results, *gradients, *module.buffers()]
-
-
-def compare(expected, got):
-    assert len(expected) == len(got)
-    for one, other in zip(expected, got, strict=True):
-        assert (one is None) == (other is None), "a gradient that is there on one side only"
-        if one is not None:
-            assert other.shape == one.shape and other.dtype == one.dtype, f"{other.dtype} of {other.shape}, not {one.dtype} of {one.shape}"
-            torch.testing.assert_close(other.cpu(), one.cpu(), equal_nan=True, **TOLERANCE)
+    results = module(*arguments, **named)
+    given = arguments, named, list(module.parameters())
+    has_gradients = all(any(tensor.requires_grad for tensor in opinfo.tensors(tree)) for tree in (given, results))
+    gradients = opinfo.gradients(given, results) if has_gradients else ()
+    return [*opinfo.tensors(results), *gradients, *module.buffers()]
 
 
 def check_module(info, is_training):
@@ -72,7 +62,7 @@ def check_module(info, is_training):
             continue
         count += 1
         try:
-            compare(expected, computed(module, *given, DEVICE))
+            opinfo.compare(expected, computed(module, *given, DEVICE), torch.float32)
         except Exception as error:
             wrong.append(f"{info.name} {at} {sample.desc} {'in training' if is_training else ''}: {type(error).__name__}: {str(error)[:300]}")
     return count, wrong
@@ -120,7 +110,7 @@ def check_optimiser(info):
                 continue
             count += 1
             try:
-                compare(expected, trained(info.optim_cls, settings, DEVICE))
+                opinfo.compare(expected, trained(info.optim_cls, settings, DEVICE), torch.float32)
             except Exception as error:
                 wrong.append(f"{info.optim_cls.__name__} {sample.desc} {implementation}: {type(error).__name__}: {str(error)[:300]}")
     return count, wrong

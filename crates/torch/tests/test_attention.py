@@ -14,11 +14,10 @@ BACK = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 ELSEWHERE = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
-def parts(dtype=torch.float32, heads=4, of_keys=4):
+def parts(dtype=torch.float32, of_keys=4):
     torch.manual_seed(0)
     # As models make them: heads beside one another in each word.
-    made = [torch.randn(2, length, count, 8, dtype=dtype).transpose(1, 2) for length, count in ((9, heads), (13, of_keys), (13, of_keys))]
-    return [one.requires_grad_() for one in made]
+    return [torch.randn(2, length, count, 8, dtype=dtype).transpose(1, 2) for length, count in ((9, 4), (13, of_keys), (13, of_keys))]
 
 
 def with_gradients(inputs, device, **how):
@@ -26,6 +25,11 @@ def with_gradients(inputs, device, **how):
     how = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in how.items()}
     out = scaled_dot_product_attention(*inputs, **how)
     return [one.cpu() for one in (out, *torch.autograd.grad((out * out).sum(), inputs))]
+
+
+def check(inputs, **how):
+    for here, there in zip(with_gradients(inputs, "cpu", **how), with_gradients(inputs, CARD, **how), strict=True):
+        torch.testing.assert_close(there, here)
 
 
 MASKS = {
@@ -40,21 +44,16 @@ MASKS = {
 @pytest.mark.parametrize("how", MASKS.values(), ids=MASKS)
 def test_it_gives_what_the_processors_kernel_gives(how, dtype):
     how = {name: value.to(dtype) if name == "attn_mask" and value.is_floating_point() else value for name, value in how.items()}
-    for here, there in zip(with_gradients(parts(dtype), "cpu", **how), with_gradients(parts(dtype), CARD, **how), strict=True):
-        torch.testing.assert_close(there, here)
+    check(parts(dtype), **how)
 
 
 def test_heads_that_share_keys_are_attended_to_as_on_the_processor():
-    inputs = parts(of_keys=2)
-    for here, there in zip(with_gradients(inputs, "cpu", enable_gqa=True), with_gradients(inputs, CARD, enable_gqa=True), strict=True):
-        torch.testing.assert_close(there, here)
+    check(parts(of_keys=2), enable_gqa=True)
 
 
 @pytest.mark.parametrize("mask", [None, torch.ones(9, 9).tril() > 0, torch.rand(4, 9, 9) > 0.3], ids=["none", "of pairs", "of all"])
 def test_one_sample_alone_is_attended_to_as_on_the_processor(mask):
-    inputs = [torch.randn(4, 9, 8, requires_grad=True) for _ in range(3)]
-    for here, there in zip(with_gradients(inputs, "cpu", attn_mask=mask), with_gradients(inputs, CARD, attn_mask=mask), strict=True):
-        torch.testing.assert_close(there, here)
+    check([torch.randn(4, 9, 8) for _ in range(3)], attn_mask=mask)
 
 
 NOTHING, SOME = torch.zeros(2, 4, 0, 8), torch.zeros(2, 4, 9, 8)
@@ -96,14 +95,14 @@ def test_it_keeps_no_number_for_each_pair_of_words():
 def test_what_is_dropped_out_is_composed_and_drawn_as_on_the_processor():
     drawn = []
     for device in ("cpu", CARD):
-        inputs = [one.detach().to(device) for one in parts()]
+        inputs = [one.to(device) for one in parts()]
         torch.manual_seed(7)
         drawn.append(scaled_dot_product_attention(*inputs, dropout_p=0.4).cpu())
     torch.testing.assert_close(drawn[1], drawn[0])
 
 
 def test_who_asks_for_a_way_has_it():
-    inputs = [one.detach().to(CARD) for one in parts()]
+    inputs = [one.to(CARD) for one in parts()]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         operations = torch.tessera.statistics()["operations"]
         composed = scaled_dot_product_attention(*inputs)
@@ -118,19 +117,19 @@ def test_who_asks_for_a_way_has_it():
 @pytest.mark.parametrize("how", [MASKS["none"], MASKS["causal"], MASKS["of pairs"]], ids=["none", "causal", "of pairs"])
 def test_devices_without_such_a_kernel_compute_the_same(how):
     """Here on a processor, as any other device would: it goes back without the sums of the way there."""
-    inputs, scale = [one.detach() for one in parts()], {"scale": None}
+    inputs = parts()
     causal, mask = how.get("is_causal", False), {"attn_mask": how.get("attn_mask")}
-    out, sums = KEPT(*inputs, 0.0, causal, **mask, **scale)
-    other, nothing = KEPT.default._op_dk(ELSEWHERE, *inputs, 0.0, causal, **mask, **scale)
+    out, sums = KEPT(*inputs, 0.0, causal, **mask)
+    other, nothing = KEPT.default._op_dk(ELSEWHERE, *inputs, 0.0, causal, **mask)
     torch.testing.assert_close(other, out)
     assert nothing.shape == sums.shape and nothing.dtype == sums.dtype and nothing.isnan().all()
     gradient = torch.randn(out.shape)
-    expected = BACK(gradient, *inputs, out, sums, 0.0, causal, **mask, **scale)
-    for one, same in zip(BACK.default._op_dk(ELSEWHERE, gradient, *inputs, other, nothing, 0.0, causal, **mask, **scale), expected, strict=True):
+    expected = BACK(gradient, *inputs, out, sums, 0.0, causal, **mask)
+    for one, same in zip(BACK.default._op_dk(ELSEWHERE, gradient, *inputs, other, nothing, 0.0, causal, **mask), expected, strict=True):
         torch.testing.assert_close(one, same)
     # A card that has moved to a processor in between, all of it or the part that had the second sample.
     sums[1:] = torch.nan
     on_card = [one.to(CARD) for one in (gradient, *inputs, other, sums)]
     mask = {name: value if value is None else value.to(CARD) for name, value in mask.items()}
-    for one, same in zip(BACK(*on_card, 0.0, causal, **mask, **scale), expected, strict=True):
+    for one, same in zip(BACK(*on_card, 0.0, causal, **mask), expected, strict=True):
         torch.testing.assert_close(one.cpu(), same)

@@ -8,7 +8,10 @@ import torch
 
 # Every so many of the list, and those that once were wrong.
 EVERY = int(os.environ.get("OPINFO_EVERY", "6"))
-ALWAYS = {"nn.functional.cross_entropy", "nn.functional.ctc_loss", "fill", "index_put", "cat", "matmul", "masked_select", "nn.functional.scaled_dot_product_attention"}
+ALWAYS = {
+    "nn.functional.cross_entropy", "nn.functional.ctc_loss", "nn.functional.scaled_dot_product_attention", "fill", "index_put", "cat", "matmul",
+    "masked_select",
+}  # fmt: skip
 
 # What does not pass, and must say so rather than give something else (docs/device.md).
 KNOWN = {"sparse.sampled_addmm", "sparse.mm.reduce", "to_sparse", "tensor_split"}
