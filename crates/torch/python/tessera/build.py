@@ -16,6 +16,8 @@ import sys
 import torch
 
 SOURCES = pathlib.Path(__file__).parent / "csrc"
+#: The sources are compiled in this many parts. Most of what a compiler does with one alone is to read PyTorch's headers.
+PARTS = 4
 
 
 def folder() -> pathlib.Path:
@@ -53,19 +55,27 @@ def _build(ready: pathlib.Path, verbose: bool):
 
     work = ready.parent.parent / f"work-{torch.__version__}-{sys.implementation.cache_tag}"
     work.mkdir(parents=True, exist_ok=True)
-    sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
     flags = ["-O2", "-g0", "-std=c++20", "-Wall", "-Wno-sign-compare", "-Wno-unused-variable"]
     with open(work / "building", "w") as file:
         # Programs that start at the same time wait for the first. PyTorch has a lock of its own, which a builder that was killed
         # leaves behind for ever; nobody else can hold it here.
         fcntl.flock(file, fcntl.LOCK_EX)
         (work / "lock").unlink(missing_ok=True)
-        module = compile_and_load("_dispatcher", sources, build_directory=str(work), extra_cflags=flags, verbose=verbose)
+        module = compile_and_load("_dispatcher", _parts(work), build_directory=str(work), extra_cflags=flags, verbose=verbose)
         ready.parent.mkdir(parents=True, exist_ok=True)
         temporary = ready.with_suffix(f".{os.getpid()}")
         shutil.copy(work / "_dispatcher.so", temporary)
         temporary.rename(ready)
     return module
+
+
+def _parts(work: pathlib.Path) -> list[str]:
+    """Files that include the sources."""
+    sources = sorted(SOURCES.glob("*.cpp"))
+    parts = [work / f"part-{part}.cpp" for part in range(PARTS)]
+    for part, path in enumerate(parts):
+        path.write_text("".join(f'#include "{source}"\n' for source in sources[part::PARTS]))
+    return [str(path) for path in parts]
 
 
 if __name__ == "__main__":
