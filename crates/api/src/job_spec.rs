@@ -147,6 +147,10 @@ fn check_environment(check: &mut Check, environment: &BTreeMap<String, String>) 
         let field = || format!("environment[{}]", quoted(name));
         if name.is_empty() || name.len() > limits::NAME || name.contains(['=', '\0']) {
             check.refuse(field(), format!("a name must have 1 to {} bytes, without '=' and NUL", limits::NAME));
+        } else if let Some((_, words)) = limits::CHOSEN_VARIABLES.iter().find(|(known, _)| known == name) {
+            check.that(words.contains(&value.as_str()), &field(), || {
+                format!("must be one of {}, is {}", words.join(", "), quoted(value))
+            });
         } else if limits::OWN_VARIABLES.contains(&name.as_str()) || name.starts_with(limits::OWN_PREFIX) {
             check.refuse(field(), "is set by Tessera itself; choose another name");
         }

@@ -76,3 +76,10 @@ pub const OWN_VARIABLES: [&str; 6] =
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 /// Beginning of further names that Tessera sets itself.
 pub const OWN_PREFIX: &str = "TESSERA_";
+/// Names with that beginning that a job sets, and what it can set them to: how its device works (docs/device.md). A
+/// slice server knows no other words, and one that does not come up is held against its node.
+pub const CHOSEN_VARIABLES: [(&str, &[&str]); 3] = [
+    ("TESSERA_DISPATCHER", &["compiled", "python"]),
+    ("TESSERA_SPLIT", &["auto", "one", "layers", "batch"]),
+    ("TESSERA_SLOWER", &["warn", "refuse"]),
+];

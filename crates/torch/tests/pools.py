@@ -73,8 +73,8 @@ class Served(Pool):
             "--inventory", str(self.folder / "cards.toml"), "--config", str(self.folder / f"{node}.toml"),
         )  # fmt: skip
 
-    def submit(self, *command, tflops=8, memory="1GiB", span="card", models=(), **more):
-        environment = {"LD_LIBRARY_PATH": self.libraries, "PYTHONPATH": HELPER, "PYTHONDONTWRITEBYTECODE": "1"}
+    def submit(self, *command, tflops=8, memory="1GiB", span="card", models=(), variables=(), **more):
+        environment = {**dict(variables), "LD_LIBRARY_PATH": self.libraries, "PYTHONPATH": HELPER, "PYTHONDONTWRITEBYTECODE": "1"}
         card = {"tflops": tflops, "memory": memory, "span": span, "access": "device", "models": models}
         file = job_file(
             self.folder / f"job-{free_port()}.json", command=[sys.executable, *map(str, command)], environment=environment,

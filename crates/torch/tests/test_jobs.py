@@ -141,3 +141,9 @@ def test_a_card_of_several_slices_of_a_node_is_one_device():
         assert printed.split()[:2] == ["same", "2"] and int(printed.split()[2]) >= 1024, errors
         # The end is the program's.
         assert state == "failed" and pool.ask("job", "show", job)["exit_code"] == 7
+        # How its slices share the work, a job says itself.
+        plan = "import torch; print(torch.tessera.slice_status()['plan'])"
+        job = pool.submit("-c", plan, tflops=8, memory="1GiB", span="node", variables={"TESSERA_SPLIT": "batch"})
+        assert pool.ends(job)[1].strip() == "batch"
+        with pytest.raises(RuntimeError, match="TESSERA_SLOWER.*must be one of warn, refuse, is .*perhaps"):
+            pool.submit("-c", plan, tflops=8, memory="1GiB", span="node", variables={"TESSERA_SLOWER": "perhaps"})

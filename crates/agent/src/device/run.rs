@@ -36,6 +36,8 @@ use crate::worker::WORKER_DIR;
 
 /// Variables that Tessera sets and a server has, too: by the first the worker's processes are known.
 const OF_WORKER: [&str; 3] = [WORKER_DIR, "TESSERA_JOB_ID", "TESSERA_EPOCH"];
+/// Those in which a job says how its card is to share the work, whatever the node says.
+const OF_JOB: [&str; 2] = ["TESSERA_SPLIT", "TESSERA_SLOWER"];
 /// Those that a server has that saves itself.
 const OF_SAVING: [&str; 2] = ["TESSERA_CHECKPOINT_DIR", "TESSERA_CONTROL"];
 /// The codes with which a server ends that failed itself, and one whose program's host was not heard of for its lease.
@@ -73,6 +75,11 @@ pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn own_folder() -> PathBuf {
     PathBuf::from(std::env::var_os(WORKER_DIR).unwrap_or_default())
+}
+
+/// Those of these variables that this process has.
+fn set<'a>(names: impl Iterator<Item = &'a &'static str>) -> impl Iterator<Item = (&'static str, OsString)> {
+    names.filter_map(|name| Some((*name, std::env::var_os(name)?)))
 }
 
 /// On the worker's own error output, which may be gone.
@@ -163,13 +170,13 @@ impl Worker {
         let arguments = self.plan.arguments(slice, &own_folder().join(GROUP));
         let of_slice = self.plan.slices.get(slice).map(|slice| slice.environment.clone()).unwrap_or_default();
         let saving = if self.plan.place.saves() { &OF_SAVING[..] } else { &[] };
-        let names = OF_WORKER.iter().chain(saving);
-        let own = names.filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let own = set(OF_WORKER.iter().chain(saving));
         let mut command = Command::new(name);
         command.args(first).args(arguments).env_clear().envs(handed_on()).envs(own);
         command
             .envs(&self.plan.environment)
             .envs(of_slice)
+            .envs(set(OF_JOB.iter()))
             .env("TESSERA_BUILD", &self.plan.build)
             .env(NO_USER_SITE, "1");
         command.env(TOKEN, &self.token);

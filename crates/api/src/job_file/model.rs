@@ -30,9 +30,9 @@ pub struct JobFile {
     /// A script that travels with the job. It is written into the worker's folder as `script`, executable, and run when
     /// there is no `command`; none when left out.
     pub script: Option<String>,
-    /// Environment variables. Numbers and booleans are taken as they are written. `TESSERA_*`, `RANK`, `WORLD_SIZE`,
-    /// `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` are set by Tessera and refused here; none when
-    /// left out.
+    /// Environment variables. Numbers and booleans are taken as they are written. `RANK`, `WORLD_SIZE`, `LOCAL_RANK`,
+    /// `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` and `TESSERA_*` are set by Tessera and refused here, all but
+    /// `TESSERA_DISPATCHER`, `TESSERA_SPLIT` and `TESSERA_SLOWER` (docs/device.md); none when left out.
     pub environment: Option<BTreeMap<String, Word>>,
     /// An absolute path on the node where the program starts; a fresh folder of the worker when left out.
     pub working_directory: Option<String>,

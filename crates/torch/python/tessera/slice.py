@@ -34,6 +34,8 @@ from tessera import _native, build, checkpoints, counts, group, plan, server, sn
 #: Bytes by which an allocator of a device may hold more than the slice: it takes memory in pieces of some sizes, libraries have a place to
 #: work in, and servers of one card what they exchange.
 ROOM = 128 << 20
+#: What becomes of a split that is asked for and brings nothing.
+SLOWER = ("warn", "refuse")
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -101,12 +103,19 @@ def arguments() -> argparse.Namespace:
         "--split", choices=plan.SPLITS, default=os.environ.get("TESSERA_SPLIT", "auto"),
         help="how the slices share the work, told to the first one (default: TESSERA_SPLIT, or auto)",
     )  # fmt: skip
-    several.add_argument("--refuse-slower", action="store_true", help="refuse a split that would be slower than the best slice alone")
+    several.add_argument(
+        "--slower", choices=SLOWER, default=os.environ.get("TESSERA_SLOWER", "warn"),
+        help="what becomes of a split that was asked for and would be slower than the best slice alone (default: TESSERA_SLOWER, or warn)",
+    )  # fmt: skip
     several.add_argument(
         "--silence", type=float, default=60.0, metavar="SECONDS", help="end when another slice was silent for that long, told to the first one (default: 60)"
     )
     several.add_argument("--part", type=share, help="part of the device's time that something else holds the slice to (default: the share)")
     options = parser.parse_args()
+    # What comes from the environment argparse takes as it is.
+    for name, value, known in (("TESSERA_SPLIT", options.split, plan.SPLITS), ("TESSERA_SLOWER", options.slower, SLOWER)):
+        if value not in known:
+            parser.error(f"{name} is {value!r}, and not one of {', '.join(known)}")
     if not 0 <= options.rank < options.of <= group.MOST:
         parser.error(f"--rank counts from 0 up to --of, which is at most {group.MOST}")
     if options.elastic and not options.card:
@@ -221,14 +230,15 @@ class Several:
         own = group.Server(options.rank, options.device, options.memory, group.measure(device, part), group.identity(device))
         self._executor, self._counted = executor, (options.share, device)
         self._group = group.Group(own, options.of, options.group, token, epoch, options.patience)
-        self._group.form({"split": options.split, "refuse": options.refuse_slower, "lease": options.silence})
+        self._group.form({"split": options.split, "refuse": options.slower == "refuse", "lease": options.silence})
         self._slices = [plan.Slice(server.memory_bytes, server.rate) for server in self._group.servers]
         self._parts = plan.parts(self._slices)
         exchange = self._group.exchange
         self._link = plan.Link(exchange.speed(), exchange.delay())
         exchange.reconsider, exchange.begin, exchange.divided = self._reconsider, self._begin, self._divided
         self._choose(None)
-        self._group.join(executor, self.plan.split, part)
+        # What others than the gate hold back is in the time of a device already, which passes meanwhile, and not in a processor's.
+        self._group.join(executor, self.plan.split, part if device.type == "cpu" else options.share)
         self.memory_bytes = self.plan.memory_bytes
         self.device = " + ".join(server.device for server in self._group.servers)
 
