@@ -97,7 +97,7 @@ device: wheel
 	export TORCH_DEVICE_BACKEND_AUTOLOAD=0
 	# Most of their time is that of one processor, which loads PyTorch.
 	timeout --signal=INT --kill-after=30 1800 python -m pytest -q -p no:cacheprovider -m "not alone" -n 2 --dist worksteal
-	timeout --signal=INT --kill-after=30 750 python -m pytest -q -p no:cacheprovider -m alone
+	timeout --signal=INT --kill-after=30 900 python -m pytest -q -p no:cacheprovider -m alone
 
 ## The figures of docs/benchmarks/device.md.
 device-bench: wheel

@@ -2,6 +2,7 @@
 
     python opinfo.py [--dtype float32|bfloat16] [--report FILE]     # all of them, with gradients; prints what does not pass
     python opinfo.py --only add,matmul
+    python opinfo.py --divided                                      # on a card of several slices, with tensors of which each has some rows
 
 Run as a program of a slice server (`run_program.py` starts one). Every operator of `op_db` that takes the type is tried with up to
 three of its samples: forward, and backward where PyTorch says that it has gradients and that device computes them. Results are
@@ -25,6 +26,7 @@ DEVICE = "tessera"
 #: gradients does not run on another.
 GRADIENTS_OF = "cpu"
 SAMPLES = 3
+WIDEST = 1024
 TOLERANCE = {torch.float32: dict(rtol=1e-4, atol=1e-4), torch.bfloat16: dict(rtol=2e-2, atol=2e-2)}
 
 
@@ -47,8 +49,22 @@ def copied(tree, device):
     return tree_map(copy, tree)
 
 
-def brought(sample, device):
-    input, arguments, named = copied((sample.input, sample.args, dict(sample.kwargs)), device)
+def divided(value):
+    """The same, made by a product: a card that divides rows has some at each slice then."""
+    if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_complex() or not value.isfinite().all():
+        return value
+    rows = value.detach().float().flatten(1) if value.dim() > 1 else value.detach().float().view(-1, 1)
+    if not value.numel() or rows.shape[1] > WIDEST:
+        return value
+    return (rows @ torch.eye(rows.shape[1], device=value.device)).to(value.dtype).view(value.shape)
+
+
+def copied_divided(tree, device):
+    return tree_map(divided, copied(tree, device))
+
+
+def brought(sample, device, bring=copied):
+    input, arguments, named = bring((sample.input, sample.args, dict(sample.kwargs)), device)
     return input, arguments, {**named, **({"device": device} if "device" in named else {})}
 
 
@@ -88,14 +104,14 @@ def call(op, arguments):
     return op(arguments[0], *arguments[1], **arguments[2])
 
 
-def check_sample(op, sample, dtype):
+def check_sample(op, sample, dtype, bring=copied):
     values = "empty" not in op.name
-    here, there = brought(sample, serving.DEVICE), brought(sample, DEVICE)
+    here, there = brought(sample, serving.DEVICE), brought(sample, DEVICE, bring)
     try:
         expected = call(op, copied(here, serving.DEVICE))
     except Exception as error:
         raise Skip(str(error)) from error
-    compare(expected, call(op, copied(there, DEVICE)), dtype, values)
+    compare(expected, call(op, bring(there, DEVICE)), dtype, values)
     if not op.supports_autograd:
         return
     try:
@@ -111,7 +127,7 @@ def check_sample(op, sample, dtype):
             compare(one, other, dtype)
 
 
-def check(op, dtype):
+def check(op, dtype, bring=copied):
     """One of pass, skip, unsupported, fail; and why."""
     signal.alarm(60)
     try:
@@ -119,7 +135,7 @@ def check(op, dtype):
         for count, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
             if count == SAMPLES:
                 break
-            check_sample(op, sample, dtype)
+            check_sample(op, sample, dtype, bring)
         torch.tessera.synchronize()
         return "pass", ""
     except Skip as error:
@@ -145,6 +161,7 @@ def main():
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--only", default="")
     parser.add_argument("--report")
+    parser.add_argument("--divided", action="store_true")
     options = parser.parse_args()
     dtype, only = getattr(torch, options.dtype), set(filter(None, options.only.split(",")))
     signal.signal(signal.SIGALRM, too_slow)
@@ -152,7 +169,7 @@ def main():
     for op in operators(dtype):
         if only and name_of(op) not in only:
             continue
-        result, why = check(op, dtype)
+        result, why = check(op, dtype, copied_divided if options.divided else copied)
         counted[result] += 1
         if result != "pass":
             lines.append(json.dumps({"operator": name_of(op), "result": result, "why": why[:300]}))

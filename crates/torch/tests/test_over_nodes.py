@@ -232,6 +232,38 @@ def test_a_gang_trains_on_cards_over_nodes_is_suspended_and_loses_a_part_of_a_ca
     assert all(node["eligibility"] == "eligible" for node in gangs.ask("node", "list")), "no node is blamed"
 
 
+URGENT = "import pathlib, sys, time\nprint('runs', flush=True)\nwhile pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
+
+
+def test_a_card_over_three_nodes_of_four_is_drained_preempted_and_killed_and_comes_to_the_same(gangs, tmp_path):
+    pool, held, urgent_runs = gangs, tmp_path / "held", tmp_path / "urgent"
+    held.touch(), urgent_runs.touch()
+    job = pool.submit(
+        TESTS / "train.py", "tessera", 60, held, tflops=20, span="pool", priority=20, preemptible=True,
+        checkpoint={"mode": "cooperative", "grace": "50s"},
+    )  # fmt: skip
+    printed = lambda: pool.tessera("job", "logs", job).stdout
+    wait("the job to be half done", lambda: "half" in printed(), 120)
+    assert len(nodes_of(pool, job)) == 3
+    drained = nodes_of(pool, job)[0]
+    pool.tessera("node", "drain", drained, "--yes")
+    wait("it to go on with another node", lambda: "attempt 2 begins at 30 on tessera" in printed(), 120)
+    assert len(nodes_of(pool, job)) == 3 and drained not in nodes_of(pool, job)
+    pool.tessera("node", "uncordon", drained)
+    urgent = pool.submit("-c", URGENT, urgent_runs, tflops=24, span="pool", priority=90)
+    wait("the urgent one to run", lambda: "runs" in pool.tessera("job", "logs", urgent).stdout, 120)
+    assert pool.ask("job", "show", job)["state"] == "suspended"
+    urgent_runs.unlink()
+    wait("it to go on when that is over", lambda: "attempt 3 begins at 30 on tessera" in printed(), 120)
+    os.kill(servers_on(pool, nodes_of(pool, job)[2])[0], signal.SIGKILL)
+    held.unlink()
+    state, printed, errors = pool.ends(job)
+    shown = pool.ask("job", "show", job)
+    assert state == "completed", (shown["history"], errors)
+    assert "attempt 4 begins at 30 on tessera" in printed, printed
+    assert loss(printed.splitlines()[-1]) == pytest.approx(loss(alone(60)), abs=1e-4)
+
+
 def test_a_node_of_a_gang_is_drained_and_another_one_dies(gangs, undisturbed, tmp_path):
     held = tmp_path / "held"
     held.touch()

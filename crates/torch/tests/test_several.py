@@ -92,6 +92,28 @@ print(checked, wrong)
     assert int(out.split()[0]) > 10
 
 
+def test_operators_give_what_one_device_gives_on_rows_that_are_divided(short):
+    with groups.Group(short, SLICES[2], split="batch") as running:
+        out = running.run("""
+import torch
+import opinfo
+along = "all any amax amin argmax argmin cat cumprod cumsum linalg.vector_norm logsumexp max.reduction_with_dim mean min.reduction_with_dim \
+    prod sort std sum topk tril triu var".split()
+opinfo.SAMPLES = 2
+checked, wrong, before = 0, [], torch.tessera.slice_status()["done"]["by_rows"]
+for op in opinfo.operators(torch.float32):
+    name = opinfo.name_of(op)
+    if name in along or name.startswith("nn.functional."):
+        result, why = opinfo.check(op, torch.float32, opinfo.copied_divided)
+        checked += result == "pass"
+        if result in ("fail", "unsupported"): wrong.append(f"{name}: {why[:300]}")
+print(checked, torch.tessera.slice_status()["done"]["by_rows"] - before, wrong)
+""")
+    checked, by_rows, wrong = out.split("\n")[-1].split(maxsplit=2)
+    assert wrong == "[]"
+    assert int(checked) > 120 and int(by_rows) > 1500
+
+
 def test_views_writes_and_values_are_those_of_one_device(group):
     out = group.run("""
 import torch
@@ -360,7 +382,7 @@ print(status["plan"], status["done"]["by_rows"] > 0, status["why"])
     with groups.Group(short, [("1GiB",), ("1GiB",)], split="auto") as running:
         assert running.run(code, 512, 2).startswith("layers False by batch it would be 0.")
         assert running.run(code, 256, 4096).startswith("batch True")
-    with groups.Group(short, [("1GiB",), ("1GiB",)], "--refuse-slower", split="batch") as running:
+    with groups.Group(short, [("1GiB",), ("1GiB",)], "--slower", "refuse", split="batch") as running:
         program = running.start(code, 512, 2)
         _, err = program.communicate(timeout=120)
     assert program.returncode != 0 and "slower than the fastest of them alone, and that is refused" in err
