@@ -4,6 +4,9 @@
 #[path = "../../ledger/tests/arbitrary/mod.rs"]
 mod arbitrary;
 
+use std::fs;
+use std::path::Path;
+
 use proptest::prelude::*;
 use prost::Message;
 use tessera_api::job_spec::{job_of_request, problems_of};
@@ -117,6 +120,21 @@ fn names_and_labels_must_fit_everywhere() {
     assert!(job_of_request(Some(v1::JobSpec { environment: chosen("batch"), ..good() })).is_ok());
     insta::assert_snapshot!(refused(|spec| spec.environment = chosen("halves")), @r##"spec.environment["TESSERA_SPLIT"]: must be one of auto, one, layers, batch, is "halves""##);
     insta::assert_snapshot!(refused(|spec| card(spec).vendors = vec![String::new()]), @"spec.virtual_card.vendors: must not contain an empty name");
+}
+
+/// Whoever starts a slice server with other words has none.
+#[test]
+fn words_for_devices_are_those_of_slice_servers() {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../torch/python/tessera");
+    let file = |name| fs::read_to_string(python.join(name)).expect("the sources of the wheel");
+    let servers = file("plan.py") + &file("slice.py") + &file("dispatchers.py");
+    for (variable, words) in limits::CHOSEN_VARIABLES {
+        let listed = words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+        assert!(
+            servers.contains(variable) && servers.contains(&format!("{listed})")),
+            "{variable} has other words there"
+        );
+    }
 }
 
 #[test]

@@ -120,6 +120,17 @@ def test_mixed_precision():
     assert not torch.equal(before.cpu(), layer.weight.detach().cpu())
 
 
+def test_mixed_precision_computes_norms_and_entropies_exactly():
+    x = torch.rand(40, dtype=torch.bfloat16, device=CARD)
+    with torch.autocast("tessera", dtype=torch.bfloat16):
+        norms = torch.ops.aten.norm(x), torch.ops.aten.norm(x, 2.0, [0])
+        entropy = nn.functional.binary_cross_entropy(x, x)
+    for norm in norms:
+        assert norm.dtype == torch.float32
+        torch.testing.assert_close(norm.cpu(), x.cpu().float().norm())
+    assert entropy.dtype == torch.float32
+
+
 @pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])
 def test_recurrent_networks(cell):
     torch.manual_seed(0)
@@ -181,6 +192,17 @@ def test_an_error_names_the_line_that_issued_the_operation():
     with pytest.raises(IndexError, match=rf"index out of range(.|\n)*test_device.py:{line} in test_an_error"):
         (wrong + 1).cpu()
     assert table.sum().item() == 0  # and the card goes on
+
+
+def test_an_error_of_a_backward_pass_names_the_line_that_asked_for_it():
+    table = torch.zeros(5, 2, device=CARD, requires_grad=True)
+    index = torch.tensor([1], device=CARD)
+    picked = table.index_select(0, index)
+    index.data.fill_(77)
+    picked.sum().backward()  # this line
+    line = test_an_error_of_a_backward_pass_names_the_line_that_asked_for_it.__code__.co_firstlineno + 5
+    with pytest.raises(RuntimeError, match=rf"such as a backward pass, after .*test_device.py:{line} in test_an_error"):
+        table.grad.cpu()
 
 
 def test_a_wrong_call_raises_where_it_stands_with_the_words_of_pytorch():

@@ -213,6 +213,53 @@ def test_optimisers_must_have_what_they_keep_before():
         recorded(optimiser.step)
 
 
+def with_gradients(value=1.0):
+    parameter = torch.zeros(4, device=CARD, requires_grad=True)
+    parameter.grad = torch.full((4,), value, device=CARD)
+    return parameter
+
+
+@pytest.mark.parametrize("rate", [0.5, torch.tensor(0.5)], ids=["number", "tensor"])
+def test_a_learning_rate_that_was_changed_since_is_not_passed_over(rate):
+    parameter = with_gradients()
+    optimiser = torch.optim.SGD([parameter], lr=rate)
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1)
+    graph = recorded(optimiser.step)
+    graph.replay()
+    schedule.step()
+    with pytest.raises(RuntimeError, match="SGD has lr=0.05.* now, and the step was recorded with 0.5"):
+        graph.replay()
+    recorded(optimiser.step).replay()
+    torch.testing.assert_close(parameter.detach().cpu(), torch.full((4,), -0.55))
+
+
+def test_a_learning_rate_on_the_card_is_what_it_is_when_the_step_is_replayed():
+    parameter = with_gradients()
+    rate = torch.tensor(0.5, device=CARD)
+    optimiser = torch.optim.Adam([parameter], lr=rate, capturable=True)
+    optimiser.step()
+    graph = recorded(optimiser.step)
+    before = parameter.detach().cpu()
+    rate.fill_(0)
+    graph.replay()
+    assert torch.equal(parameter.detach().cpu(), before)
+    rate.fill_(0.25)
+    graph.replay()
+    torch.testing.assert_close(parameter.detach().cpu(), before - 0.25)
+
+
+def test_a_number_at_the_program_is_what_it_was_or_an_error():
+    x, factor = torch.ones(4, device=CARD), torch.tensor(2.0)
+    graph = recorded(lambda: x.mul_(factor))
+    graph.replay()
+    factor.fill_(3)
+    with pytest.raises(RuntimeError, match="a tensor on the processor has another number now than when the step was recorded"):
+        graph.replay()
+    factor.fill_(2)
+    graph.replay()
+    assert x.tolist() == [4.0] * 4
+
+
 def test_an_error_in_a_replay_names_the_line_that_was_recorded_and_the_one_that_replayed():
     table, at = torch.arange(5.0, device=CARD), torch.zeros(1, dtype=torch.long, device=CARD)
 

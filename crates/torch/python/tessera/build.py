@@ -74,7 +74,10 @@ def _parts(work: pathlib.Path) -> list[str]:
     sources = sorted(SOURCES.glob("*.cpp"))
     parts = [work / f"part-{part}.cpp" for part in range(PARTS)]
     for part, path in enumerate(parts):
-        path.write_text("".join(f'#include "{source}"\n' for source in sources[part::PARTS]))
+        text = "".join(f'#include "{source}"\n' for source in sources[part::PARTS])
+        # One that is written anew is compiled anew.
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
     return [str(path) for path in parts]
 
 

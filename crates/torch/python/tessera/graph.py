@@ -16,15 +16,17 @@ class Graph:
     def __init__(self, keep_graph=False):
         self._recording = None
         self._hooks = []
+        self._settings = []
 
     def capture_begin(self, pool=None, capture_error_mode="global"):
         """Records what follows instead of executing it, until `capture_end()`."""
         if self._recording is not None:
             raise RuntimeError("this graph holds a step already; reset() it first")
         _dispatcher().begin_capture()
+        self._settings = []
         self._hooks = [
             _optimizer.register_optimizer_step_pre_hook(_check_before),
-            _optimizer.register_optimizer_step_post_hook(_check_after),
+            _optimizer.register_optimizer_step_post_hook(self._after_step),
         ]
 
     def capture_end(self):
@@ -36,19 +38,27 @@ class Graph:
         """Executes the step once more, with what its tensors hold now. Waits for nothing."""
         if self._recording is None:
             raise RuntimeError("this graph holds no step: record one first, with torch.tessera.graph(...)")
+        for of_optimizer in self._settings:
+            of_optimizer.check()
         self._recording.replay()
 
     def reset(self):
         """Lets go of the step, and of what only it holds."""
         self._recording = None
+        self._settings = []
 
     @property
     def operations(self):
         """How many operations a replay executes."""
         return self._recording.operations if self._recording else 0
 
+    def _after_step(self, optimizer, args, kwargs):
+        _check_after(optimizer)
+        self._settings.append(_Settings(optimizer))
+
     def _abandon(self):
         self._unhook()
+        self._settings = []
         _dispatcher().abandon_capture()
 
     def _unhook(self):
@@ -79,6 +89,38 @@ def is_current_stream_capturing():
     return _dispatcher().is_capturing()
 
 
+class _Settings:
+    """What an optimiser was set to when its step was recorded, as far as that is at the program: a replay has the same numbers."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+        self._recorded = [self._of(group) for group in optimizer.param_groups]
+
+    def _of(self, group):
+        """Schedulers keep more there than the optimiser reads."""
+        numbers = {name: _number(group.get(name)) for name in self._optimizer.defaults} if _on_card(group) else {}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    def check(self):
+        """Raises when one of them is another one now."""
+        for group, recorded in zip(self._optimizer.param_groups, self._recorded, strict=False):
+            for name, number in recorded.items():
+                if (now := _number(group.get(name))) != number:
+                    raise RuntimeError(
+                        f"{type(self._optimizer).__name__} has {name}={now} now, and the step was recorded with {number}, which a replay would "
+                        "use: record the step again, or give the optimiser a tensor on the card, where it takes one, and change that"
+                    )
+
+
+def _number(value):
+    """What of a setting is at the program."""
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.device.type == "cpu" and value.numel() == 1 else None
+    if isinstance(value, tuple):
+        return tuple(map(_number, value))
+    return value if isinstance(value, (int, float)) else None
+
+
 def _dispatcher():
     from tessera import device
 
@@ -98,7 +140,7 @@ def _check_before(optimizer, args, kwargs):
                                  f"{name}(..., capturable=True)")  # fmt: skip
 
 
-def _check_after(optimizer, args, kwargs):
+def _check_after(optimizer):
     """What an optimiser keeps must be on the card already, or each replay would begin anew."""
     name = type(optimizer).__name__
     for parameter, state in optimizer.state.items():

@@ -237,7 +237,7 @@ class Several:
         self._link = plan.Link(exchange.speed(), exchange.delay())
         exchange.reconsider, exchange.begin, exchange.divided = self._reconsider, self._begin, self._divided
         self._choose(None)
-        # What others than the gate hold back is in the time of a device already, which passes meanwhile, and not in a processor's.
+        # A processor's own time stands still while others than the gate hold the server back; the time of any other device passes.
         self._group.join(executor, self.plan.split, part if device.type == "cpu" else options.share)
         self.memory_bytes = self.plan.memory_bytes
         self.device = " + ".join(server.device for server in self._group.servers)

@@ -67,6 +67,7 @@ std::optional<std::vector<Tensor>> Client::call(Recording& recording, const std:
   for (size_t i = 0; i < arguments.size(); i++) if (!fits(arguments[i], recording.parameters[i].layout)) return std::nullopt;
   Use use(*this);
   not_in_graph("it calls a compiled step");
+  check_numbers(recording);
   ready();
   if (recording.sent_to != connections_) send(recording);
   std::vector<uint64_t> sizes(recording.results_made.size());

@@ -234,8 +234,8 @@ Reader Client::ask(uint64_t bulk, bool when_done) {
   const uint8_t* bytes;
   size_t length;
   receive(Awaits::kAnswer, bulk, [&] { return transport_->receive(transport_->state, &bytes, &length); });
-  if (journal_) journal_->answered();
   Reader reader(reinterpret_cast<const char*>(bytes), length);
+  if (journal_) journal_->answered(reader);
   auto status = static_cast<Status>(reader.get<uint8_t>());
   if (auto number = reader.get<uint64_t>() + (when_done ? 0 : 1); number != sequence_) {
     // Whatever is at fault: no value is better than another one's.
@@ -244,8 +244,12 @@ Reader Client::ask(uint64_t bulk, bool when_done) {
     journal_.reset();
     check();
   }
-  if (status != kFine) raise(status, reader);
+  if (status != kFine) raise(read_failure(status, reader));
   return reader;
+}
+
+void Client::executed(Reader said) {
+  if (journal_) journal_->executed(Bytes(said.rest(), said.left()));
 }
 
 // Waits until all that was issued has been executed. Without a connection that is nothing.

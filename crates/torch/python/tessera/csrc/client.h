@@ -34,6 +34,7 @@ struct Line {
   uint64_t operation = 0;
   void* code = nullptr;
   int instruction = 0;
+  bool aside = false;  // by a thread of PyTorch: the line is that of what the program issued last
 };
 
 // A tensor that a step is called with, or gives.
@@ -56,6 +57,7 @@ struct Recording {
   uint64_t workspace = 0;             // memory that it needs beside what it leaves behind
   uint32_t sent_to = 0;               // the connection that knows it
   std::string refused;
+  std::vector<std::pair<Tensor, Bytes>> numbers;  // tensors on the processor with one number, which are recorded with it
   // Of a step that is called: the storages that stand for its parameters, those that it makes for its results, and both as tensors.
   std::vector<uint64_t> stand_ins, results_made;
   std::vector<Form> parameters, results;
@@ -131,6 +133,7 @@ class Client {
   // Flushes, waits for the reply and raises the error in it; the bytes are good until the next call. Bulk data of this size may follow it.
   // What is answered when its frame is done has the number of that frame; all else has the one before.
   Reader ask(uint64_t bulk = 0, bool when_done = false);
+  void executed(Reader said);  // what was answered, of which the program holds the shapes now
   void bulk_receive(void* to, size_t bytes);
   uint64_t next_storage(uint64_t count = 1) { return std::exchange(next_storage_, next_storage_ + count); }
   uint32_t next_template() { return next_template_++; }
@@ -141,6 +144,7 @@ class Client {
   bool capturing() const { return capture_ != nullptr; }
   bool made_in_capture(const c10::StorageImpl* storage) const { return capture_ && name_of(storage) >= capture_->first; }
   void not_in_graph(const std::string& why);  // raises it when a step is being recorded
+  void records_number(const Tensor& tensor);
   void begin_capture();
   std::shared_ptr<Recording> end_capture();
   void abandon_capture();
@@ -186,12 +190,14 @@ class Client {
   void let_go(const std::unordered_set<uint64_t>& ids);
   void send(Recording& recording);
   void reserve(uint64_t workspace, bool more);
+  static void check_numbers(const Recording& recording);
   void failed(int outcome);
   void drain();
   void* innermost(int* instruction);
   std::string where(const Line& line, const char* what) const;
-  std::string where(uint64_t operation, uint32_t graph, uint32_t step) const;
-  [[noreturn]] void raise(Status status, Reader& from);
+  std::string where(const Failure& failure) const;
+  [[noreturn]] void raise(const Failure& failure);
+  [[noreturn]] void part(const Journal::Trouble& trouble);
 
   std::recursive_mutex mutex_;
   std::mutex dead_mutex_;
@@ -222,6 +228,7 @@ class Client {
   char* base_ = nullptr;
   std::vector<std::string> libraries_;
   std::vector<Line> lines_;
+  Line last_;
   std::unordered_map<void*, bool> of_library_;
 };
 

@@ -24,6 +24,14 @@ inline Tensor make_tensor(c10::Storage storage, c10::DispatchKeySet keys, c10::S
   return tensor;
 }
 
+// A number that is a tensor on the processor.
+inline Bytes number_in(const Tensor& tensor) {
+  Bytes number(kScalar, '\0');
+  Tensor plain = tensor.resolve_conj().resolve_neg();
+  std::memcpy(number.data(), plain.const_data_ptr(), plain.element_size());
+  return number;
+}
+
 // Reads arguments back. `tensor(layout)` makes the tensor of the next slot.
 template <class Make>
 class Decoder {

@@ -106,7 +106,7 @@ void Executor::execute(Reader& frame, bool now, const Transport* transport) {
   } catch (const Lost&) {
     throw;
   } catch (...) {
-    note_for_all(found == templates_.end() ? "operation" : found->second->op.schema().name());
+    note_for_all(found == templates_.end() ? kWaiting : std::string_view(found->second->op.schema().name()));
   }
   if (now) reply(transport, answer);
 }

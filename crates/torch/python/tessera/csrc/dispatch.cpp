@@ -3,6 +3,7 @@
 // What an operator gives back is inferred with meta tensors that share storages exactly as the real ones do, once for each key; from
 // then on a call costs a look-up. Results that are views of arguments send nothing at all. Where inference fails, because shapes
 // depend on data or the call is wrong, the operator runs at once and the server says what came of it, with PyTorch's own words.
+#include "executed.h"
 #include "operator.h"
 
 namespace tessera {
@@ -95,12 +96,6 @@ static void make_room() {
   client().queued();
 }
 
-static Layout read_result(Reader& from) {
-  Layout layout;
-  read_layout(from, layout);
-  return layout;
-}
-
 static void adopt(c10::TensorImpl* tensor, const Layout& layout, uint64_t bytes) {
   tensor->set_sizes_and_strides(layout.sizes, layout.strides);
   auto* storage = tensor->storage().unsafeGetStorageImpl();
@@ -156,12 +151,10 @@ static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack*
   issue(entry, kExecuteNow, slots, 1);
   put(client().queue(), client().next_storage(kMostElements));
   auto reply = client().ask();
-  auto changed = reply.get<uint32_t>();
-  for (uint32_t i = 0; i < changed; i++) {
-    auto slot = reply.get<uint32_t>();
-    auto layout = read_result(reply);
-    adopt(slots.tensors[slot], layout, reply.get<uint64_t>());
-  }
+  auto said = reply;
+  auto executed = read_executed(reply);
+  client().executed(said);
+  for (auto& changed : executed.changed) adopt(slots.tensors[changed.slot], changed.layout, changed.bytes);
   struct Fresh {
     c10::Storage storage;
     uint32_t first;
@@ -169,50 +162,39 @@ static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack*
   std::unordered_map<uint64_t, Fresh> fresh;
   std::vector<Expected> expected;
   std::vector<Returned> returns;
-  auto tensor = [&]() -> Tensor {
-    auto kind = static_cast<Result>(reply.get<uint8_t>());
-    expected.push_back({kind});
-    if (kind == kUndefined) return Tensor();
-    auto& layout = expected.back().layout = read_result(reply);
-    if (kind == kOfArgument) {
-      expected.back().of = reply.get<uint32_t>();
-      return tensor_of(slots.tensors[expected.back().of]->storage(), layout);
+  auto tensor = [&](const Executed::Result& result) -> Tensor {
+    expected.push_back({result.kind, 0, result.layout, result.bytes});
+    if (result.kind == kUndefined) return Tensor();
+    if (result.kind == kOfArgument) {
+      expected.back().of = result.of;
+      return tensor_of(slots.tensors[result.of]->storage(), result.layout);
     }
-    auto id = reply.get<uint64_t>(), bytes = reply.get<uint64_t>();
-    expected.back().bytes = bytes;
-    auto [found, is_new] = fresh.try_emplace(id);
-    if (is_new) found->second = {client().storage(id, bytes), uint32_t(expected.size() - 1)};
+    auto [found, is_new] = fresh.try_emplace(result.of);
+    if (is_new) found->second = {client().storage(result.of, result.bytes), uint32_t(expected.size() - 1)};
     else expected.back().kind = kOfResult, expected.back().of = found->second.first;
-    return tensor_of(found->second.storage, layout);
+    return tensor_of(found->second.storage, result.layout);
   };
   auto base = stack->size() - op.kinds.size();
   std::vector<IValue> results;
-  auto count = reply.get<uint32_t>();
-  for (uint32_t i = 0; i < count; i++) {
-    switch (reply.get<char>()) {
-      case 'T': {
-        returns.push_back({Returned::kTensor, uint32_t(expected.size()), 1});
-        auto result = tensor();
-        results.push_back(op.written[i] >= 0 ? (*stack)[base + op.written[i]] : IValue(result));
-        break;
-      }
-      case 'M': {
-        c10::List<Tensor> list;
-        auto length = reply.get<uint32_t>();
-        returns.push_back({Returned::kList, uint32_t(expected.size()), length});
-        for (uint32_t j = 0; j < length; j++) list.push_back(tensor());
-        results.push_back(op.written[i] >= 0 ? (*stack)[base + op.written[i]] : IValue(list));
-        break;
-      }
-      case 'i': results.push_back(reply.get<int64_t>()); break;
-      case 'b': results.push_back(reply.get<uint8_t>() != 0); break;
-      case 'd': results.push_back(reply.get<double>()); break;
-      default: { auto real = reply.get<double>(); results.push_back(c10::complex<double>(real, reply.get<double>())); }
+  for (auto& returned : executed.returned) {
+    auto& tensors = returned.tensors;
+    IValue result = returned.number;
+    if (returned.tag == 'T') {
+      returns.push_back({Returned::kTensor, uint32_t(expected.size()), 1});
+      result = tensor(tensors[0]);
+    } else if (returned.tag == 'M') {
+      returns.push_back({Returned::kList, uint32_t(expected.size()), uint32_t(tensors.size())});
+      c10::List<Tensor> list;
+      for (auto& one : tensors) list.push_back(tensor(one));
+      result = list;
     }
+    int written = op.written[results.size()];
+    results.push_back(written >= 0 ? (*stack)[base + written] : result);
   }
   stack->resize(base);
   for (auto& result : results) stack->push_back(std::move(result));
-  if (op.learns && changed == 0 && returns.size() == count) entry = learned(op, std::move(expected), std::move(returns));
+  bool whole = executed.changed.empty() && returns.size() == executed.returned.size();
+  if (op.learns && whole) entry = learned(op, std::move(expected), std::move(returns));
 }
 
 static void run_ahead(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack* stack) {

@@ -12,10 +12,8 @@ static void encode_tensor(Bytes& key, Slots& slots, const Tensor& tensor, const 
       key += 'S';
       put<uint8_t>(key, static_cast<uint8_t>(tensor.scalar_type()));
       put<uint8_t>(key, inside->is_wrapped_number());
-      char number[kScalar] = {};
-      Tensor plain = tensor.resolve_conj().resolve_neg();
-      std::memcpy(number, plain.const_data_ptr(), plain.element_size());
-      slots.changing.append(number, kScalar);
+      slots.changing += number_in(tensor);
+      if (client().capturing() && !inside->is_wrapped_number()) client().records_number(tensor);
       return;
     }
     TORCH_CHECK(op.mixes, "Expected all tensors to be on the same device, but found at least two devices, ", kDevice, " and cpu!");

@@ -91,7 +91,7 @@ void Executor::run_frame(Reader& frame, const Transport* transport) {
 }
 
 // An error that every server of a group finds.
-void Executor::note_for_all(const std::string& name) {
+void Executor::note_for_all(std::string_view name) {
   note_exception(name);
   if (group_) group_->failed = true;
 }
@@ -142,18 +142,18 @@ void Executor::wait_for_device() {
   try {
     c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   } catch (const std::exception& error) {
-    note_exception("operation");
+    note_exception(kWaiting);
     std::string why = error.what();
     broken_device_ = c10::str("device ", device_, " computes no more: ", why.substr(0, why.find('\n')));
   }
 }
 
-void Executor::note(Status status, const std::string& name, const std::string& text) {
-  if (!failure_) failure_ = Failure{status, operations, name, text.substr(0, 4000)};
+void Executor::note(Status status, std::string_view name, const std::string& text) {
+  if (!failure_) failure_ = Failure{status, operations, std::string(name), text.substr(0, 4000)};
 }
 
 // To be called while an exception is being handled: finds the kind of error that the program is to see.
-void Executor::note_exception(const std::string& name) {
+void Executor::note_exception(std::string_view name) {
   try {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
@@ -186,19 +186,15 @@ void Executor::reply(const Transport* transport, const Bytes& body, Tensor bulk)
       answer_ = "given by the first server";
       return failure_.reset();
     }
-    if (!group_->lost.empty()) failure_ = Failure{kRuntime, operations, "operation", group_->lost};
+    if (!group_->lost.empty()) failure_ = Failure{kRuntime, operations, std::string(kWaiting), group_->lost};
   }
-  if (!failure_ && !broken_device_.empty()) failure_ = Failure{kRuntime, operations, "operation", broken_device_};
+  if (!failure_ && !broken_device_.empty()) failure_ = Failure{kRuntime, operations, std::string(kWaiting), broken_device_};
   if (failure_) bulk = Tensor();
   Bytes answer;
   put<uint8_t>(answer, failure_ ? failure_->status : kFine);
   put(answer, sequence);
   if (failure_) {
-    put(answer, failure_->operation);
-    put(answer, failure_->graph);
-    put(answer, failure_->step);
-    put_text(answer, failure_->name);
-    put_text(answer, failure_->text);
+    put_failure(answer, *failure_);
     failure_.reset();
   } else {
     answer += body;
@@ -318,7 +314,7 @@ void Executor::set_random_state(const Tensor& state) {
 
 void Executor::answer_snapshot(const Transport* transport, const std::string& error) {
   tell_followers(kAnswer);
-  if (!error.empty()) note(kRuntime, "snapshot", error);
+  if (!error.empty()) note(kRuntime, kSaving, error);
   reply(transport, {});
 }
 
@@ -352,26 +348,14 @@ void Executor::begin_program() {
 Bytes Executor::failure_text() const {
   Bytes text;
   put<uint8_t>(text, failure_->status);
-  put(text, failure_->operation);
-  put(text, failure_->graph);
-  put(text, failure_->step);
-  put_text(text, failure_->name);
-  put_text(text, failure_->text);
+  put_failure(text, *failure_);
   return text;
-}
-
-static Failure read_failure(Reader& from) {
-  Failure failure{static_cast<Status>(from.get<uint8_t>()), from.get<uint64_t>()};
-  failure.graph = from.get<uint32_t>();
-  failure.step = from.get<uint32_t>();
-  failure.name = from.text();
-  failure.text = from.text();
-  return failure;
 }
 
 void Executor::set_failure_text(const Bytes& text) {
   Reader from(text);
-  failure_ = read_failure(from);
+  auto status = static_cast<Status>(from.get<uint8_t>());
+  failure_ = read_failure(status, from);
 }
 
 Bytes Executor::untold() const {
@@ -384,7 +368,10 @@ Bytes Executor::untold() const {
 
 void Executor::set_untold(const Bytes& text) {
   Reader from(text);
-  if (from.get<uint8_t>()) failure_ = read_failure(from);
+  if (from.get<uint8_t>()) {
+    auto status = static_cast<Status>(from.get<uint8_t>());
+    failure_ = read_failure(status, from);
+  }
   answer_ = from.text();
 }
 

@@ -13,17 +13,10 @@
 #include <unordered_set>
 
 #include "codec.h"
+#include "failure.h"
 #include "transport.h"
 
 namespace tessera {
-
-// An error as it travels to the program.
-struct Failure {
-  Status status;
-  uint64_t operation;
-  std::string name, text;
-  uint32_t graph = 0, step = 0;  // where in which replay
-};
 
 // What an executor has done so far, for whoever looks from another thread: nanoseconds, bytes and numbers.
 struct Meters {
@@ -168,7 +161,7 @@ class Executor {
   void together(Work work);
   template <class Work>
   auto for_snapshot(Work work);
-  void note_for_all(const std::string& name);
+  void note_for_all(std::string_view name);
   void allocate_or_resize(bool grows, uint64_t id, uint64_t bytes);
   void record(Reader& frame, const Transport* transport);
   std::unique_ptr<Graph> read_graph(Bytes commands) const;
@@ -198,8 +191,8 @@ class Executor {
   void drop(uint64_t id);
   void forget(uint64_t id);
   void ask_for(uint64_t bytes);
-  void note(Status status, const std::string& name, const std::string& text);
-  void note_exception(const std::string& name);
+  void note(Status status, std::string_view name, const std::string& text);
+  void note_exception(std::string_view name);
   void enter();
   void pay(bool all);
   void wait_for_device();

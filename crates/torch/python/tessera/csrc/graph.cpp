@@ -14,6 +14,15 @@ void Client::not_in_graph(const std::string& why) {
   throw c10::Error({__func__, __FILE__, __LINE__}, text);
 }
 
+void Client::records_number(const Tensor& tensor) { capture_->numbers.emplace_back(tensor.detach(), number_in(tensor)); }
+
+void Client::check_numbers(const Recording& recording) {
+  for (auto& [tensor, recorded] : recording.numbers) {
+    TORCH_CHECK(number_in(tensor) == recorded, "a tensor on the processor has another number now than when the step was recorded, which a ",
+                "replay would use: put it on the card, or record the step again");
+  }
+}
+
 void Client::begin_capture() {
   Use use(*this);
   ready();
@@ -112,6 +121,7 @@ void Client::reserve(uint64_t workspace, bool more) {
 void Client::replay(Recording& recording) {
   Use use(*this);
   not_in_graph("it replays another graph");
+  check_numbers(recording);
   ready();
   if (recording.lines.empty()) return;
   // A server that goes on from a snapshot has the tensors, and is given the graphs again.

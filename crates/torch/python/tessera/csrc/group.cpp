@@ -142,7 +142,7 @@ Tensor Group::part(uint64_t id, const Placed& as) {
   auto found = own_.storages_.find(id);
   auto bytes = part_of(as, servers_.own);
   if (found == own_.storages_.end()) {
-    own_.note(kRuntime, "operation", "a tensor is lost because of an earlier error");
+    own_.note(kRuntime, kWaiting, "a tensor is lost because of an earlier error");
     return room(bytes).zero_();
   }
   if (found->second.storage.nbytes() < bytes) throw Lost(c10::str("slice ", servers_.own, " has less of storage ", id, " than its book says"));

@@ -1,4 +1,5 @@
 #include "journal.h"
+#include "executed.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,6 +9,7 @@ namespace tessera {
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 constexpr size_t kFullFrame = 1 << 20;  // bytes of templates that are told in one frame
 constexpr int kMostEnded = 2;           // servers by an operation until it is condemned, beside the one that first had it
+constexpr size_t kMostTold = kMostCondemned / 2;  // operations that are condemned because the program was told that they failed
 constexpr size_t kAnswerHead = 9;       // bytes of an answer before its body: how it ends, and a frame's number
 
 void Journal::sent(uint64_t number, const Bytes& commands) {
@@ -25,9 +27,35 @@ void Journal::asks(uint64_t bulk) {
   frames_.back().asked_bulk = bulk;
 }
 
-void Journal::answered() {
-  frames_.back().answered = true;
-  executed_ = frames_.back().number;
+static std::optional<Failure> failure_in(Reader answer) {
+  auto status = static_cast<Status>(answer.get<uint8_t>());
+  if (status == kFine) return {};
+  answer.get<uint64_t>();  // which frame
+  return read_failure(status, answer);
+}
+
+void Journal::answered(const Reader& answer) {
+  auto& frame = frames_.back();
+  frame.answered = true;
+  executed_ = frame.number;
+  auto failure = failure_in(answer);
+  if (!failure) return;
+  frame.failed = leaves_another_card(*failure);
+  // Elsewhere it might not fail, as for want of memory, and what the program has been told is skipped would be done.
+  if (is_of_operator(*failure) && told_failed_ < kMostTold) condemn(failure->operation + failure->step, frame.number), told_failed_++;
+}
+
+// At servers that have not executed this frame, the operation is an error.
+void Journal::condemn(uint64_t operation, uint64_t frame) {
+  Bytes command;
+  put<uint8_t>(command, kCondemn);
+  put(command, operation);
+  standing_.push_back({0, 0, frame, std::move(command), false});
+}
+
+void Journal::executed(Bytes shapes) {
+  bytes_ += shapes.size();
+  frames_.back().executed = std::move(shapes);
 }
 
 void Journal::answered_bulk(uint64_t bytes) { frames_.back().answered_bulk = bytes; }
@@ -55,7 +83,8 @@ void Journal::forget_up_to(uint64_t number) {
   // The newest frame stays: its answer may be under way.
   while (frames_.size() > 1 && frames_.front().number <= number) {
     before_ = frames_.front().number;
-    bytes_ -= frames_.front().commands.size() + frames_.front().bulk.size();
+    auto& gone = frames_.front();
+    bytes_ -= gone.commands.size() + gone.bulk.size() + gone.executed.size();
     frames_.pop_front();
   }
   std::deque<Standing> left;
@@ -119,8 +148,28 @@ static bool say_all(const Transport& to, const Bytes& commands, const Bytes& bul
 
 static bool watch(const Transport& to, bool on) { return say(to, {static_cast<char>(kUncounted), static_cast<char>(kWatch), static_cast<char>(on)}); }
 
+// What is wrong with an answer to a frame that is told again.
+std::optional<Journal::Trouble> Journal::trouble_in(Frame& frame, const Bytes& answer) {
+  auto failure = failure_in(Reader(answer));
+  bool fails = failure && leaves_another_card(*failure);
+  if (std::exchange(frame.abandoned, false)) {
+    frame.failed = fails;
+    if (!failure) return {};
+    return Trouble{Trouble::kNone, failure};
+  }
+  // The program waits for what a read has found.
+  bool awaited = frame.asked_bulk && !frame.answered_bulk && frame.number == frames_.back().number;
+  if (failure && (awaited || (fails && !frame.failed))) return Trouble{Trouble::kFails, failure};
+  if (!fails && frame.failed) return Trouble{Trouble::kWorks, {}};
+  if (frame.executed.empty() || failure) return {};
+  Reader now(answer), before(frame.executed);
+  now.take(kAnswerHead);
+  if (read_executed(now) == read_executed(before)) return {};
+  return Trouble{Trouble::kOtherShapes, {}};
+}
+
 // Tells a frame that may end its server.
-bool Journal::tell_watched(Frame& frame, const Transport& to, Bytes& error) {
+bool Journal::tell_watched(Frame& frame, const Transport& to, Trouble& trouble) {
   // What breaks here is found out below, where it is heard what the server had said before it ended.
   if (watch(to, true) && say_all(to, frame.commands, frame.bulk)) watch(to, false);
   Bytes answer;
@@ -136,15 +185,15 @@ bool Journal::tell_watched(Frame& frame, const Transport& to, Bytes& error) {
       return false;
     } else if (!frame.answered) {
       heard_newest_ = true;
-    } else if (std::exchange(frame.abandoned, false) && answer[0] != kFine) {
-      error = answer;
+    } else if (auto found = trouble_in(frame, answer)) {
+      trouble = *found;
       return false;
     }
   }
   return false;
 }
 
-bool Journal::tell_frame(Frame& frame, uint64_t sequence, const Transport& to, Bytes& error) {
+bool Journal::tell_frame(Frame& frame, uint64_t sequence, const Transport& to, Trouble& trouble) {
   // Executed, and nobody has heard whether with an error. Later frames were told only where that was heard.
   bool unheard = frame.abandoned && frame.number == sequence;
   if (frame.number <= sequence && !unheard) return true;
@@ -152,11 +201,9 @@ bool Journal::tell_frame(Frame& frame, uint64_t sequence, const Transport& to, B
   if (!frame.answered) return true;
   Bytes answer;
   if (!pass_over_answer(to, frame.answered_bulk, answer)) return false;
-  if (std::exchange(frame.abandoned, false) && !answer.empty() && answer[0] != kFine) {
-    error = std::move(answer);
-    return false;
-  }
-  return true;
+  auto found = trouble_in(frame, answer);
+  if (found) trouble = *found;
+  return !found;
 }
 
 // Whether the server before ended by an operation: it said that it begins it, and the next one stands before that.
@@ -165,14 +212,11 @@ void Journal::judge(uint64_t sequence) {
   if (!begun || sequence >= begun->frame) return;
   if (!suspect_ || suspect_->number != begun->number) suspect_ = begun;
   if (++suspect_->ended < kMostEnded) return;
-  Bytes command;
-  put<uint8_t>(command, kCondemn);
-  put(command, suspect_->number);
-  standing_.push_back({0, 0, suspect_->frame, std::move(command), false});
+  condemn(suspect_->number, suspect_->frame);
   suspect_.reset();
 }
 
-bool Journal::tell(uint64_t sequence, const Transport& to, Bytes& error) {
+bool Journal::tell(uint64_t sequence, const Transport& to, Trouble& trouble) {
   heard_newest_ = false;
   judge(sequence);
   // Where telling has broken off before, what was executed once may be at fault as well.
@@ -180,7 +224,7 @@ bool Journal::tell(uint64_t sequence, const Transport& to, Bytes& error) {
   if (!tell_standing(sequence, to)) return false;
   for (auto& frame : frames_) {
     bool watched = frame.number > sequence && (all || frame.number > executed_);
-    if (watched ? !tell_watched(frame, to, error) : !tell_frame(frame, sequence, to, error)) return false;
+    if (watched ? !tell_watched(frame, to, trouble) : !tell_frame(frame, sequence, to, trouble)) return false;
   }
   telling_ = false;
   return true;

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "codec.h"
+#include "failure.h"
 #include "transport.h"
 
 namespace tessera {
@@ -25,7 +26,8 @@ class Journal {
   void sent(uint64_t number, const Bytes& commands);
   void bulk(const void* from, size_t bytes);  // that follows the newest frame
   void asks(uint64_t bulk);                   // the newest frame does, and so many bytes may follow its answer
-  void answered();                            // the newest frame asked something, and its answer is here
+  void answered(const Reader& answer);        // the newest frame asked something, and this is what came
+  void executed(Bytes shapes);                // the newest frame has executed an operation at once, which has made this
   void answered_bulk(uint64_t bytes);         // and so is what followed the answer
   // Nobody waits any more for what the newest frame asked. Its answer is passed over where it comes, with so many bytes of bulk data if it
   // says that they follow; an error in it is still to be told.
@@ -40,9 +42,15 @@ class Journal {
   uint64_t executed() const { return executed_; }  // the newest frame that is known to have been executed
   void forget_up_to(uint64_t number);
 
-  // Tells all of it to a server that stands at this frame; false when the connection breaks, or an answer that nobody waits for any more
-  // is an error, which is put there.
-  bool tell(uint64_t sequence, const Transport& to, Bytes& error);
+  // Why telling has ended before its end.
+  struct Trouble {
+    // What the program was told once and what is answered now are not the same: an operation fails, does not fail any more, or gives other
+    // shapes. What the program does next would be for tensors that are not there.
+    enum Parting { kNone, kFails, kWorks, kOtherShapes } parting = kNone;
+    std::optional<Failure> failure;  // what fails: or, without a parting, what the program has not heard of, because it waits no more
+  };
+  // Tells all of it to a server that stands at this frame; false when the connection breaks, or something is wrong.
+  bool tell(uint64_t sequence, const Transport& to, Trouble& trouble);
   // Whether the answer that is waited for came while it was told: it is to be asked for again.
   bool heard_newest() const { return heard_newest_; }
   // Has the last answer sent again; what comes next is its bulk data when it has been heard itself.
@@ -54,6 +62,8 @@ class Journal {
     Bytes commands, bulk;
     bool asks = false, answered = false, abandoned = false;
     uint64_t asked_bulk = 0, answered_bulk = 0;
+    bool failed = false;  // as the program was told
+    Bytes executed;       // what it was told of an operation that was executed at once
   };
   struct Standing {
     uint64_t key, from, to;
@@ -65,8 +75,10 @@ class Journal {
     int ended = 0;  // servers
   };
   bool tell_standing(uint64_t sequence, const Transport& to);
-  bool tell_frame(Frame& frame, uint64_t sequence, const Transport& to, Bytes& error);
-  bool tell_watched(Frame& frame, const Transport& to, Bytes& error);
+  bool tell_frame(Frame& frame, uint64_t sequence, const Transport& to, Trouble& trouble);
+  bool tell_watched(Frame& frame, const Transport& to, Trouble& trouble);
+  std::optional<Trouble> trouble_in(Frame& frame, const Bytes& answer);
+  void condemn(uint64_t operation, uint64_t frame);
   void judge(uint64_t sequence);
 
   std::deque<Frame> frames_;
@@ -74,6 +86,7 @@ class Journal {
   std::map<uint64_t, Standing*> lasting_;  // those that have no end yet
   uint64_t before_, executed_ = 0, bytes_ = 0;
   std::optional<Operation> begun_, suspect_;  // the one that a server has said it begins; the one by which servers ended
+  size_t told_failed_ = 0;
   bool telling_ = false, heard_newest_ = false;
 };
 

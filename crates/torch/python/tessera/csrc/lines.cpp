@@ -16,8 +16,8 @@ std::string size_text(uint64_t bytes) {
   return text;
 }
 
-// Counts an operation and notes which line issued it: the innermost one outside of PyTorch. Two words are kept; the text is made when
-// there is an error. What is recorded holds on to the storages that it works on.
+// Counts an operation and notes which line issued it: the innermost one outside of PyTorch. The text is made when there is an error.
+// What is recorded holds on to the storages that it works on.
 void Client::issued(c10::ArrayRef<c10::TensorImpl*> slots) {
   if (!capture_) {
     if (lines_.empty()) lines_.resize(kLines);
@@ -35,11 +35,14 @@ void Client::issued(c10::ArrayRef<c10::TensorImpl*> slots) {
 Line Client::line() {
   Line line{statistics.operations};
   // PyTorch lets go of Python's lock before it dispatches; threads of its own have no Python to look at.
-  if (!PyGILState_GetThisThreadState()) return line;
-  auto state = PyGILState_Ensure();
-  line.code = innermost(&line.instruction);
-  PyGILState_Release(state);
-  return line;
+  if (PyGILState_GetThisThreadState()) {
+    auto state = PyGILState_Ensure();
+    line.code = innermost(&line.instruction);
+    PyGILState_Release(state);
+  }
+  // Most lines that ask for a backward pass issue its first gradient themselves.
+  if (line.code) return last_ = line;
+  return {line.operation, last_.code, last_.instruction, true};
 }
 
 // The code of the innermost frame outside of PyTorch, and where it is in it.
@@ -74,36 +77,35 @@ void* Client::innermost(int* instruction) {
 }
 
 std::string Client::where(const Line& line, const char* what) const {
-  if (!line.code) return c10::str(what, " by a thread of PyTorch, such as a backward pass");
+  if (!line.code) return c10::str(what, " by a thread of PyTorch");
+  auto* by = line.aside ? " by a thread of PyTorch, such as a backward pass, after " : " at ";
   auto state = PyGILState_Ensure();
   auto* code = static_cast<PyCodeObject*>(line.code);
-  auto text = c10::str(what, " at ", PyUnicode_AsUTF8(code->co_filename), ":", PyCode_Addr2Line(code, line.instruction), " in ",
+  auto text = c10::str(what, by, PyUnicode_AsUTF8(code->co_filename), ":", PyCode_Addr2Line(code, line.instruction), " in ",
                        PyUnicode_AsUTF8(code->co_name));
   PyGILState_Release(state);
   return text;
 }
 
-std::string Client::where(uint64_t operation, uint32_t graph, uint32_t step) const {
+std::string Client::where(const Failure& failure) const {
   std::string recorded;
-  if (graph) {
-    auto found = recordings_.find(graph);
-    bool known = found != recordings_.end() && step < found->second->lines.size();
-    recorded = known ? where(found->second->lines[step], "recorded") : "in a graph that is gone";
+  if (failure.graph) {
+    auto found = recordings_.find(failure.graph);
+    bool known = found != recordings_.end() && failure.step < found->second->lines.size();
+    recorded = known ? where(found->second->lines[failure.step], "recorded") : "in a graph that is gone";
     recorded += ", ";
   }
-  if (operation <= operations_base_) return {};
-  auto& line = lines_[(operation - operations_base_) % kLines];
-  if (line.operation != operation - operations_base_) return c10::str(" (", recorded, "issued too long ago to tell where)");
-  return c10::str(" (", recorded, where(line, graph ? "replayed" : "issued"), ")");
+  if (failure.operation <= operations_base_) return {};
+  auto operation = failure.operation - operations_base_;
+  auto& line = lines_[operation % kLines];
+  if (line.operation != operation) return c10::str(" (", recorded, "issued too long ago to tell where)");
+  return c10::str(" (", recorded, where(line, failure.graph ? "replayed" : "issued"), ")");
 }
 
-void Client::raise(Status status, Reader& from) {
-  auto operation = from.get<uint64_t>();
-  auto graph = from.get<uint32_t>(), step = from.get<uint32_t>();
-  auto name = from.text(), said = from.text();
-  auto text = c10::str(said, "\n", name, " on the virtual card", where(operation, graph, step));
+void Client::raise(const Failure& failure) {
+  auto text = c10::str(failure.text, "\n", failure.name, " on the virtual card", where(failure));
   c10::SourceLocation here{__func__, __FILE__, __LINE__};
-  switch (status) {
+  switch (failure.status) {
     case kMemory:
       throw c10::OutOfMemoryError(here, c10::str("Tessera out of memory. Virtual card 0 has a total capacity of ", size_text(limit_),
                                                  " of which ", size_text(limit_ > used_ ? limit_ - used_ : 0), " is free: ", text));

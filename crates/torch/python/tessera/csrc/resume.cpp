@@ -34,25 +34,37 @@ bool Client::resume(const Transport* transport, uint64_t memory_bytes, uint64_t 
               sequence, " of the program's operations, of which those from ", journal_->before() + 1, " to ", sequence_,
               " are kept: what lies between is lost, and the program cannot go on");
   bool told;
-  Bytes error;
+  Journal::Trouble trouble;
   {
     WithoutPython without;
-    told = journal_->tell(sequence, *transport, error);
+    told = journal_->tell(sequence, *transport, trouble);
     // The question was executed, and its answer lost on the way.
     bool executed = journal_->heard_newest() || (awaits_ != Awaits::kNothing && sequence == sequence_);
     if (told && executed) told = Journal::ask_again(*transport, awaits_ == Awaits::kBulk);
   }
-  if (!error.empty()) {
-    Reader from(error);
-    auto status = static_cast<Status>(from.get<uint8_t>());
-    from.get<uint64_t>();
-    raise(status, from);
-  }
+  if (trouble.parting) part(trouble);
+  if (trouble.failure) raise(*trouble.failure);
   if (!told) return false;
   transport_ = transport;
   limit_ = memory_bytes;
   lost_.clear();
   return true;
+}
+
+// The card cannot become what the program takes it for.
+void Client::part(const Journal::Trouble& trouble) {
+  lost_ = "the slice server that was to go on comes to something else: ";
+  if (trouble.parting == Journal::Trouble::kFails) {
+    auto& failure = *trouble.failure;
+    lost_ += c10::str("what was executed before fails there. ", failure.text, "\n", failure.name, " on the virtual card", where(failure), "\n");
+  } else if (trouble.parting == Journal::Trouble::kWorks) {
+    lost_ += "what failed before, as the program was told, is executed there. ";
+  } else {
+    lost_ += "what was executed before gives other shapes there. ";
+  }
+  lost_ += "Start the program again, from what it has saved";
+  journal_.reset();
+  check();
 }
 
 void Client::defined(uint32_t id, Bytes command) {

@@ -49,8 +49,7 @@ Tensor Executor::tensor(uint64_t id, const Layout& layout) const {
 
 void Executor::write(Reader& frame, const Transport* transport) {
   auto id = frame.get<uint64_t>();
-  Layout layout;
-  read_layout(frame, layout);
+  auto layout = read_layout(frame);
   auto bytes = frame.get<uint64_t>();
   bool bulk = frame.get<uint8_t>() != 0;
   TORCH_CHECK(bytes <= (group_ ? group_->memory() : limit), "more is written than the slice has memory");
@@ -97,8 +96,7 @@ void Executor::write(Reader& frame, const Transport* transport) {
 
 void Executor::read(Reader& frame, const Transport* transport) {
   auto id = frame.get<uint64_t>();
-  Layout layout;
-  read_layout(frame, layout);
+  auto layout = read_layout(frame);
   Tensor from;
   auto look = [&] {
     try {
@@ -111,7 +109,7 @@ void Executor::read(Reader& frame, const Transport* transport) {
     } catch (const Lost&) {
       throw;
     } catch (...) {
-      note_exception("read");
+      note_exception(kReading);
     }
   };
   if (group_) together(look);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera {
@@ -132,6 +133,7 @@ struct Layout {
   uint8_t flags = 0;
   std::vector<int64_t> sizes, strides;
   int64_t offset = 0;
+  bool operator==(const Layout&) const = default;
 };
 
 enum Flag : uint8_t { kWrappedNumber = 1, kConjugate = 2, kNegative = 4 };
@@ -151,6 +153,12 @@ inline void read_layout(Reader& from, Layout& to) {
   from.numbers(to.sizes, dimensions);
   from.numbers(to.strides, dimensions);
   to.offset = from.get<int64_t>();
+}
+
+inline Layout read_layout(Reader& from) {
+  Layout layout;
+  read_layout(from, layout);
+  return layout;
 }
 
 // Bytes of the elements of a tensor.

@@ -1,7 +1,8 @@
 """Automatic mixed precision: PyTorch's own lists of what runs in which precision, for this device.
 
 The lists are macros of C++, which PyTorch's wheel carries as a header (`ATen/autocast_mode.h`); they are read from there, so that they are
-those of the PyTorch that is installed. `csrc/autocast.cpp` uses the same ones. Where there is no header, mixed precision is refused.
+those of the PyTorch that is installed, but for the one whose entries have other names (`_WITH_TYPE`). `csrc/autocast.cpp` uses the same ones.
+Where there is no header, mixed precision is refused.
 """
 
 import pathlib
@@ -14,6 +15,9 @@ from tessera.interpreted import tensors as card
 _KEY = "AutocastPrivateUse1"
 _HEADER = pathlib.Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
 _NAMES = ("LOWER_PRECISION_FP", "FP32", "FP32_SET_OPT_DTYPE", "PROMOTE")
+
+#: Operators that have another name where their result is to be of a type that is given.
+_WITH_TYPE = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
 
 _library = []
 #: Lower copies of the program's parameters, while autocasting goes on: a gradient is added up in one of them.
@@ -91,12 +95,24 @@ def _promote(overload, args, kwargs):
     return _call_cast(overload, wide, args, kwargs)
 
 
+def _with_type(overload, args, kwargs):
+    """Its result is to be exact."""
+    if not _is_eligible(args[0]):
+        return overload(*args, **kwargs)
+    args = [*args, *(argument.default_value for argument in overload._schema.arguments[len(args) :])]
+    return _overload(_WITH_TYPE[overload._schema.name.removeprefix("aten::") + "." + overload._schema.overload_name])(*args, dtype=torch.float32)
+
+
 _POLICIES = dict(zip(_NAMES, (_lower_precision_fp, _fp32, _fp32_set_opt_dtype, _promote), strict=True))
 
 
-def _kernel(name: str, policy):
+def _overload(name: str):
     base, _, variant = name.partition(".")
-    overload = getattr(getattr(torch.ops.aten, base), variant or "default")
+    return getattr(getattr(torch.ops.aten, base), variant or "default")
+
+
+def _kernel(name: str, policy):
+    overload = _overload(name)
     key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
 
     def kernel(*args, **kwargs):
@@ -125,6 +141,10 @@ def install() -> None:
     for name, policy in _POLICIES.items():
         for operator in lists[name]:
             library.impl(operator, _kernel(operator, policy), _KEY)
+    for operator in _WITH_TYPE:
+        library.impl(operator, _kernel(operator, _with_type), _KEY)
+    # In no list of PyTorch's: GPUs refuse it, and a processor computes it like this.
+    library.impl("binary_cross_entropy", _kernel("binary_cross_entropy", _fp32), _KEY)
     clear = torch.clear_autocast_cache
 
     def clear_autocast_cache():

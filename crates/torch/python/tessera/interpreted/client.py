@@ -43,6 +43,7 @@ class Client:
         self._libraries = ()
         self._of_library = {}
         self._lines = [None] * _LINES
+        self._last = 0, None, 0, False
 
     # -- The connection
 
@@ -176,10 +177,11 @@ class Client:
             if (library := known.get(code)) is None:
                 library = known[code] = code.co_filename.startswith(self._libraries)
             if not library:
-                self._lines[number % _LINES] = number, code, frame.f_lasti
+                self._lines[number % _LINES] = self._last = number, code, frame.f_lasti, True
                 return
             frame = frame.f_back
-        self._lines[number % _LINES] = number, None, 0
+        # Most lines that ask for a backward pass issue its first gradient themselves.
+        self._lines[number % _LINES] = number, *self._last[1:3], False
 
     def _where(self, operation: int) -> str:
         number = operation - self._operations_base
@@ -188,10 +190,11 @@ class Client:
         line = self._lines[number % _LINES]
         if line is None or line[0] != number:
             return " (issued too long ago to tell where)"
-        _, code, instruction = line
+        _, code, instruction, own = line
         if code is None:
-            return " (issued by a thread of PyTorch, such as a backward pass)"
-        return f" (issued at {code.co_filename}:{_line_of(code, instruction)} in {code.co_name})"
+            return " (issued by a thread of PyTorch)"
+        by = "at" if own else "by a thread of PyTorch, such as a backward pass, after"
+        return f" (issued {by} {code.co_filename}:{_line_of(code, instruction)} in {code.co_name})"
 
     def _raise(self, status: int, answer: wire.Reader) -> None:
         operation, _, _ = answer.get("QII")
