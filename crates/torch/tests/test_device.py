@@ -168,6 +168,51 @@ def test_events_and_streams_say_when_work_is_done():
     assert x[0, 0].item() == 64
 
 
+def test_memory_is_told_as_pytorch_asks_for_it_of_any_accelerator():
+    before = torch.accelerator.memory_allocated()
+    x = torch.zeros(1 << 18, device=CARD)
+    assert torch.accelerator.memory_allocated() - before == torch.tessera.memory_reserved() - before == x.nbytes
+    x = None
+    assert torch.accelerator.max_memory_allocated() >= before + (1 << 20)
+    torch.accelerator.reset_peak_memory_stats()
+    assert torch.accelerator.max_memory_allocated() == torch.tessera.memory_stats()["allocated_bytes.all.peak"] == before
+    free, total = torch.accelerator.get_memory_info()
+    assert free == total - before
+    torch.accelerator.empty_cache()
+
+
+def test_there_is_one_stream():
+    stream = torch.Stream(CARD)
+    with torch.tessera.stream(stream):
+        x = torch.ones(3, device=CARD)
+        x.record_stream(stream)
+    torch.tessera.current_stream().synchronize()
+    assert x.sum().item() == 3
+
+
+def test_modules_move_before_their_shapes_are_known():
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2))
+    names, parameters = list(module.state_dict()), list(module.parameters())
+    module.to(CARD)
+    module(torch.randn(2, 3, 5, 5, device=CARD)).sum().backward()
+    assert list(module.state_dict()) == names
+    for before, now in zip(parameters, module.parameters(), strict=True):
+        assert before is now and now.device.type == "tessera" and now.grad.shape == now.shape
+
+
+def test_a_convolution_keeps_the_channels_last():
+    torch.manual_seed(1)
+    here = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    there, x = copy.deepcopy(here).to(CARD), torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
+    y = x.detach().to(CARD).requires_grad_()
+    expected, got = here(x), there(y)
+    assert got.stride() == expected.stride()
+    expected.pow(2).sum().backward(), got.pow(2).sum().backward()
+    for one, other in ((expected, got), (x.grad, y.grad), (here.weight.grad, there.weight.grad)):
+        torch.testing.assert_close(other.cpu(), one)
+
+
 def test_threads_share_the_card():
     sums = {}
 
@@ -235,7 +280,7 @@ def test_what_is_on_the_processor_is_not_written_on_the_card(write):
 @pytest.mark.parametrize("make", [
     lambda: torch.quantize_per_tensor(torch.zeros(3, device=CARD), 0.1, 0, torch.qint8),
     lambda: torch.zeros(3, 3, device=CARD).to_sparse(),
-    lambda: torch.randn(3, device=CARD, generator=torch.Generator()),
+    lambda: torch.randn(3, device=CARD, generator=torch.Generator()),  # of another device
 ])  # fmt: skip
 def test_what_is_not_supported_is_refused_aloud(make):
     with pytest.raises((NotImplementedError, RuntimeError)):

@@ -1,6 +1,7 @@
 """The device of a program: `torch.tessera`, and what makes PyTorch use it."""
 
 import atexit
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,7 +12,7 @@ import types
 
 import torch
 
-from tessera import _native, collective, dispatchers, elsewhere, graph
+from tessera import _native, collective, dispatchers, elsewhere, graph, uninitialized
 
 NAME = "tessera"
 _connection = None
@@ -31,9 +32,12 @@ def start() -> None:
     # Parameters stay the same objects when a module moves: tied weights stay tied, and optimisers made before go on working.
     # Overwriting them instead trains tied models wrongly without a word.
     torch.__future__.set_swap_module_params_on_conversion(True)
+    uninitialized.install()
     if batch := os.environ.get("TESSERA_BATCH"):
         _dispatcher.set_batch(int(batch))
     _decompose_cells()
+    # There is one queue, and what is in it has its tensors until it is done.
+    _library.impl("record_stream", lambda tensor, stream: None, "PrivateUse1")
     _answer_for_cuda()
     _dispatcher.set_connector(_connect_first)
     atexit.register(_stop)
@@ -224,6 +228,15 @@ def _module() -> types.ModuleType:
         return torch.frombuffer(bytearray(_dispatcher.get_random()), dtype=torch.uint8)
 
     @offer
+    def get_rng_state_all():
+        return [get_rng_state()]
+
+    @offer
+    def set_rng_state_all(states):
+        (state,) = states  # of the one card that there is
+        set_rng_state(state)
+
+    @offer
     def set_rng_state(state, device=None):
         _dispatcher.set_random(state.cpu().numpy().tobytes())
 
@@ -232,12 +245,40 @@ def _module() -> types.ModuleType:
         return [torch.bfloat16, torch.float16]
 
     @offer
+    def is_bf16_supported(including_emulation=True):
+        return True
+
+    @offer
+    def current_stream(device=None):
+        return torch.accelerator.current_stream()
+
+    module.default_stream = current_stream
+
+    @offer
+    def stream(stream):
+        """For as long as a `with` lasts. There is one queue, so that nothing changes."""
+        return contextlib.nullcontext(stream)
+
+    @offer
+    def set_stream(stream):
+        """There is one queue."""
+
+    @offer
     def memory_allocated(device=None):
         return _dispatcher.memory()[0]
 
     @offer
     def max_memory_allocated(device=None):
         return _dispatcher.memory()[1]
+
+    # Nothing is reserved that is not allocated.
+    module.memory_reserved, module.max_memory_reserved = memory_allocated, max_memory_allocated
+
+    @offer
+    def memory_stats(device=None):
+        used, peak, _ = _dispatcher.memory()
+        kinds = ("allocated", "reserved", "active", "requested")
+        return {f"{kind}_bytes.all.{when}": bytes for kind in kinds for when, bytes in (("current", used), ("peak", peak))}
 
     @offer
     def reset_peak_memory_stats(device=None):

@@ -4,6 +4,7 @@
 // then on a call costs a look-up. Results that are views of arguments send nothing at all. Where inference fails, because shapes
 // depend on data or the call is wrong, the operator runs at once and the server says what came of it, with PyTorch's own words.
 #include "executed.h"
+#include "generator.h"
 #include "operator.h"
 
 namespace tessera {
@@ -25,10 +26,11 @@ static Operator& operator_of(const c10::OperatorHandle& handle) {
     auto& words = words_of[what];
     return std::any_of(words.begin(), words.end(), [&](auto& word) { return name.find(word) != std::string::npos; });
   };
-  found = std::make_unique<Operator>(Operator{handle, is("plain"), is("mixes"), is("now"), is("learns"), {}, {}, {}});
+  found = std::make_unique<Operator>(Operator{handle, is("plain"), is("mixes"), is("now"), is("learns"), {}, {}});
   for (auto& argument : schema.arguments()) {
     auto type = argument.type();
     if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
+    if (type->kind() == c10::TypeKind::GeneratorType) found->generator = found->kinds.size();
     found->kinds.push_back(type->kind());
   }
   for (auto& result : schema.returns()) {
@@ -265,6 +267,11 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   Client::Use lock(client());
   auto& op = operator_of(handle);
   auto count = op.kinds.size(), base = stack->size() - count;
+  if (op.generator >= 0 && !(*stack)[base + op.generator].isNone()) {
+    auto generator = std::exchange((*stack)[base + op.generator], IValue()).toGenerator();
+    Drawing drawing(generator);
+    return dispatch(handle, stack);
+  }
   Slots slots;
   // Nested calls (an upload of an index) must not write to the key of the outer one.
   static thread_local Bytes pooled;

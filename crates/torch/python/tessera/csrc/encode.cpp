@@ -88,8 +88,6 @@ void encode(Bytes& key, Slots& slots, const IValue& value, bool scalar, const Op
     key += 'i';
     return put<int64_t>(key, value.toSymInt().guard_int(__FILE__, __LINE__));
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(!value.isGenerator(), "generators of one's own are not supported on a virtual card; seed it with ",
-                              "torch.manual_seed");
   TORCH_CHECK_NOT_IMPLEMENTED(value.isList(), "an argument of kind ", value.tagKind(), " is not supported on a virtual card");
   auto kind = value.toList().elementType()->kind();
   auto list = value.toListRef();

@@ -13,16 +13,52 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <pthread.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include <unordered_set>
 
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
+#include <c10/core/CachingDeviceAllocator.h>
+#endif
+
 #include "attention.h"
 #include "client.h"
+#include "generator.h"
 #include "pinned.h"
 
 namespace tessera {
 
-struct Allocator final : c10::Allocator {
+// As `torch.accelerator` wants to know it, which PyTorch has from 2.9 on.
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
+struct Accounts : c10::DeviceAllocator {
+  bool initialized() override { return client().connected(); }
+  // Nothing is cached: what a tensor leaves is free at once.
+  void emptyCache(c10::MempoolId_t) override {}
+  // There is one queue.
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    for (auto* bytes : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+      auto& all = bytes->at(static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE));
+      all.current = client().used();
+      all.peak = client().peak;
+    }
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override { client().peak = client().used(); }
+  // Later ones than the first have this.
+  virtual std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) {
+    Client::Use use(client());
+    size_t used = client().used(), limit = client().limit();
+    return {limit > used ? limit - used : 0, limit};
+  }
+};
+#else
+using Accounts = c10::Allocator;
+#endif
+
+struct Allocator final : Accounts {
   c10::DataPtr allocate(size_t bytes) override {
     Client::Use lock(client());
     client().ask_for(bytes);
@@ -259,6 +295,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   at::Device getDeviceFromPtr(void*) const override { return kDevice; }
   at::Allocator* getPinnedMemoryAllocator() const override { return pinned(); }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override { return new_generator(); }
   bool isPinnedPtr(const void* address) const override { return is_pinned(address); }
   c10::DeviceIndex deviceCount() const override { return 1; }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }

@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "client.h"
+#include "generator.h"
 #include "group.h"
 
 namespace py = pybind11;
@@ -75,14 +76,8 @@ static void bind_program(py::module& m) {
   });
   m.def("status", [] { return command(kStatus, {}, false); });
   m.def("snapshot", [](const std::string& name) { command(kSnapshot, name, true); });
-  m.def("get_random", [] { return command(kGetRandom, {}, false); });
-  m.def("set_random", [](const std::string& state) {
-    Client::Use lock(client());
-    client().not_in_graph("it sets the state of the random numbers");
-    put<uint8_t>(client().queue(), kSetRandom);
-    put_text(client().queue(), state);
-    client().queued();
-  });
+  m.def("get_random", [] { return py::bytes(random_state()); });
+  m.def("set_random", &set_random_state);
   m.def("seed", [](uint64_t seed) { client().seed(seed); });
   m.def("memory", [] { return std::make_tuple(client().used(), client().peak.load(), client().limit()); });
   m.def("reset_peak", [] { client().peak = client().used(); });

@@ -53,6 +53,7 @@ struct Operator {
   bool learns;         // what it gives depends on the device: the first call with a key tells
   std::vector<c10::TypeKind> kinds;
   std::vector<int> written;  // for each return, the argument that it is
+  int generator = -1;        // the argument that says who draws
   std::unordered_map<Bytes, std::unique_ptr<Entry>, Hash, std::equal_to<>> cache;
 };
 

@@ -2,6 +2,7 @@
 
 * Streams and events are honest: there is one queue, and an event is done when all that was issued before it is done. Without this they
   would all be done at once.
+* What `torch.accelerator` tells of memory is that of the card, which has no allocator of PyTorch's to ask.
 * A storage that is made by itself, as loading a file does, is one of the card. Without this there is no allocator, and the program ends.
 
 Those of other devices are as they were.
@@ -10,7 +11,7 @@ Those of other devices are as they were.
 import torch
 
 from tessera.interpreted import tensors as card
-from tessera.interpreted.client import CLIENT
+from tessera.interpreted.client import CLIENT, QUEUE
 from tessera.interpreted.kernels import empty
 
 _Stream, _Event = torch.Stream, torch.Event
@@ -64,6 +65,24 @@ def _new_storage(cls, *args, device=None, **kwargs):
     return torch.tensor(list(args[0]), dtype=torch.uint8, device="cpu").to(card.CARD).untyped_storage()
 
 
+def _device_stats(_index):
+    used, peak, _ = QUEUE.memory
+    return {f"{kind}_bytes": {"all": {"current": used, "peak": peak}} for kind in ("allocated", "reserved", "active", "requested")}
+
+
+def _memory_info(_index):
+    CLIENT.need()
+    used, _, limit = QUEUE.memory
+    return max(limit - used, 0), limit
+
+
+#: What `torch.accelerator` asks of an allocator. Nothing is cached: what a tensor leaves is free at once.
+_ACCOUNTS = {
+    "isAllocatorInitialized": lambda: True, "emptyCache": lambda: None, "getDeviceStats": _device_stats, "getMemoryInfo": _memory_info,
+    "resetAccumulatedStats": lambda _index: None, "resetPeakStats": lambda _index: QUEUE.reset_peak(),
+}  # fmt: skip
+
+
 def install() -> None:
     """Puts them in the place of PyTorch's."""
     torch.UntypedStorage.__new__ = _new_storage
@@ -78,3 +97,5 @@ def install() -> None:
 
     synchronize_card.__doc__, current_stream.__doc__ = synchronize.__doc__, current.__doc__
     torch.accelerator.synchronize, torch.accelerator.current_stream = synchronize_card, current_stream
+    for name, answer in _ACCOUNTS.items():
+        setattr(torch._C, f"_accelerator_{name}", answer)
