@@ -201,18 +201,6 @@ def test_modules_move_before_their_shapes_are_known():
         assert before is now and now.device.type == "tessera" and now.grad.shape == now.shape
 
 
-def test_a_convolution_keeps_the_channels_last():
-    torch.manual_seed(1)
-    here = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    there, x = copy.deepcopy(here).to(CARD), torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
-    y = x.detach().to(CARD).requires_grad_()
-    expected, got = here(x), there(y)
-    assert got.stride() == expected.stride()
-    expected.pow(2).sum().backward(), got.pow(2).sum().backward()
-    for one, other in ((expected, got), (x.grad, y.grad), (here.weight.grad, there.weight.grad)):
-        torch.testing.assert_close(other.cpu(), one)
-
-
 def test_threads_share_the_card():
     sums = {}
 
@@ -237,6 +225,19 @@ def test_an_error_names_the_line_that_issued_the_operation():
     with pytest.raises(IndexError, match=rf"index out of range(.|\n)*test_device.py:{line} in test_an_error"):
         (wrong + 1).cpu()
     assert table.sum().item() == 0  # and the card goes on
+
+
+def test_an_operator_that_the_server_does_not_have_is_an_error_with_its_own_line():
+    library = torch.library.Library("only_here", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: torch.empty_like(x), "Meta")
+    x = torch.zeros(3, device=CARD)
+    x += 1
+    twice = torch.ops.only_here.twice(x)  # this line
+    line = test_an_operator_that_the_server_does_not_have_is_an_error_with_its_own_line.__code__.co_firstlineno + 6
+    with pytest.raises(RuntimeError, match=rf"only_here::twice on the virtual card \(issued at .*test_device.py:{line} in test_an_operator"):
+        twice.cpu()
+    assert x.sum().item() == 3
 
 
 def test_an_error_of_a_backward_pass_names_the_line_that_asked_for_it():

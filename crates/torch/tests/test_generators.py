@@ -1,5 +1,8 @@
 """Generators of random numbers of a program's own, which draw what a processor's draw."""
 
+import copy
+import pickle
+
 import pytest
 import serving
 import torch
@@ -51,3 +54,27 @@ def test_a_wrong_call_leaves_the_programs_numbers_alone():
     assert torch.equal(torch.rand(3, device=CARD), expected)
     with pytest.raises(RuntimeError, match="Expected a 'tessera' device type for generator but found 'cpu'"):
         torch.rand(3, device=CARD, generator=torch.Generator())
+
+
+def test_copies_go_on_where_it_was():
+    generator = torch.Generator(device=CARD).manual_seed(1)
+    torch.rand(3, device=CARD, generator=generator)
+    copies = copy.deepcopy(generator), pickle.loads(pickle.dumps(generator)), generator.clone_state()
+    expected = torch.rand(3, device=CARD, generator=generator)
+    for one in copies:
+        assert torch.equal(torch.rand(3, device=CARD, generator=one), expected)
+
+
+def test_a_state_of_another_kind_of_device_is_followed_by_numbers_of_this_one():
+    generator = torch.Generator(device=CARD)
+
+    def drawn_after(state):
+        generator.set_state(torch.tensor(list(state), dtype=torch.uint8))
+        return torch.rand(3, device=CARD, generator=generator)
+
+    # Those of GPUs are 16 bytes.
+    first = drawn_after(range(16))
+    assert torch.equal(first, drawn_after(range(16))) and not torch.equal(first, drawn_after(range(1, 17)))
+    with pytest.raises(RuntimeError, match="state"):
+        drawn_after(range(15))
+    assert torch.rand(3, device=CARD).shape == (3,)

@@ -116,7 +116,7 @@ def _number(value):
     """What of a setting is at the program."""
     if isinstance(value, torch.Tensor):
         return value.item() if value.device.type == "cpu" and value.numel() == 1 else None
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return tuple(map(_number, value))
     return value if isinstance(value, (int, float)) else None
 

@@ -11,7 +11,7 @@ WORDS = {
     "mixes": ["index"],  # takes indices on the processor
     "now": ["_embedding_bag"],  # gives what inference cannot know
     # What it gives depends on the device, or is not as inference says: the first call tells.
-    "learns": ["convolution", "batch_norm", "layer_norm", "group_norm", "multilabel_margin_loss_forward"],
+    "learns": ["batch_norm", "layer_norm", "group_norm", "multilabel_margin_loss_forward"],
 }
 
 # Chosen or composed by PyTorch, which knows better which one a device without kernels of its own wants.

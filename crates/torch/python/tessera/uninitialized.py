@@ -16,13 +16,13 @@ def install() -> None:
 
 def _apply(self, fn, recurse=True):
     before = dict(self._parameters)
-    for name, parameter in before.items():
-        if is_lazy(parameter):
-            with torch.no_grad():
-                like = fn(parameter)
-            torch.utils.swap_tensors(parameter, UninitializedParameter(parameter.requires_grad, like.device, like.dtype))
-            del self._parameters[name]
     try:
+        for name, parameter in before.items():
+            if is_lazy(parameter):
+                with torch.no_grad():
+                    like = fn(parameter)
+                torch.utils.swap_tensors(parameter, UninitializedParameter(parameter.requires_grad, like.device, like.dtype))
+                del self._parameters[name]
         return super(LazyModuleMixin, self)._apply(fn, recurse)
     finally:
         # In the order that they had.

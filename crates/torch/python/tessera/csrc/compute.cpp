@@ -76,7 +76,10 @@ void Executor::define(Reader& frame) {
     TORCH_CHECK(templates_.size() < kMostTemplates, "more than ", kMostTemplates, " templates");
     templates_[id] = check_definition(std::move(definition));
   } catch (...) {
+    // Of the operation for which it is defined, which is the next one.
+    operations++;
     note_for_all(name);
+    operations--;
     templates_.erase(id);
   }
 }

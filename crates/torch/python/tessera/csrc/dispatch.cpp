@@ -78,6 +78,13 @@ static void define(Entry& entry, const Operator& op, const Bytes& key) {
   if (client().keeps_journal()) client().defined(entry.id, queue.substr(begin));
 }
 
+// The server needs its template no more.
+static void drop(const Entry& entry) {
+  put<uint8_t>(client().past_capture(), kDrop);
+  put(client().past_capture(), entry.id);
+  client().dropped(entry.id);
+}
+
 // Forgets the half of all entries that was not used for longest, here and at the server.
 static void make_room() {
   if (entries < kMostEntries) return;
@@ -88,9 +95,7 @@ static void make_room() {
   for (auto& [_, op] : operators) {
     for (auto at = op->cache.begin(); at != op->cache.end();) {
       if (at->second->used_at >= oldest_kept) { ++at; continue; }
-      put<uint8_t>(client().past_capture(), kDrop);
-      put(client().past_capture(), at->second->id);
-      client().dropped(at->second->id);
+      drop(*at->second);
       at = op->cache.erase(at);
       entries--;
     }
@@ -196,7 +201,9 @@ static void run_now(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack*
   stack->resize(base);
   for (auto& result : results) stack->push_back(std::move(result));
   bool whole = executed.changed.empty() && returns.size() == executed.returned.size();
-  if (op.learns && whole) entry = learned(op, std::move(expected), std::move(returns));
+  if (!op.learns || !whole) return;
+  drop(entry);
+  entry = learned(op, std::move(expected), std::move(returns));
 }
 
 static void run_ahead(Operator& op, Entry& entry, Slots& slots, torch::jit::Stack* stack) {
@@ -320,9 +327,7 @@ void dispatch(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
       run_now(op, entry, slots, stack);
     } catch (...) {
       // A wrong call is not worth a place.
-      put<uint8_t>(client().queue(), kDrop);
-      put(client().queue(), entry.id);
-      client().dropped(entry.id);
+      drop(entry);
       op.cache.erase(found);
       entries--;
       throw;

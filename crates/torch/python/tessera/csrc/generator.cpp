@@ -40,19 +40,15 @@ struct Generator final : c10::GeneratorImpl {
     set_current_seed(c10::detail::getNonDeterministicRandom());
     return seed_;
   }
-  void set_offset(uint64_t) override { TORCH_CHECK_NOT_IMPLEMENTED(false, "a generator of a virtual card has a state, and no offset"); }
-  uint64_t get_offset() const override { TORCH_CHECK_NOT_IMPLEMENTED(false, "a generator of a virtual card has a state, and no offset"); }
+  // Where it is is in its state. Copies and pickles ask for this besides.
+  void set_offset(uint64_t offset) override { TORCH_CHECK(offset == 0, "a generator of a virtual card has a state, and no offset"); }
+  uint64_t get_offset() const override { return 0; }
   void set_state(const c10::TensorImpl& state) override {
-    TORCH_CHECK(state.device().is_cpu() && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.is_contiguous(),
+    TORCH_CHECK(state.device().is_cpu() && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.is_contiguous() && state.numel() > 0,
                 "the state of a generator is a row of bytes on the processor");
     state_.assign(static_cast<const char*>(state.data()), state.numel());
   }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    auto bytes = state();
-    auto tensor = at::empty({int64_t(bytes.size())}, at::kByte);
-    std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
-    return tensor.getIntrusivePtr();
-  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   Generator* clone_impl() const override {
     auto* other = new Generator;
     other->seed_ = seed_;
@@ -60,34 +56,24 @@ struct Generator final : c10::GeneratorImpl {
     return other;
   }
 
-  // Has the card draw from where this is.
-  void begin() const {
-    if (state_.empty()) client().seed(seed_);
-    else set_random_state(state_);
-  }
-  // Is from now on where the card is.
-  void follow() { state_ = random_state(); }
-
  private:
-  Bytes state() const {
-    if (!state_.empty()) return state_;
-    auto before = random_state();
-    begin();
-    auto own = random_state();
-    set_random_state(before);
-    return own;
-  }
-
+  friend class Drawing;
   uint64_t seed_ = c10::detail::getNonDeterministicRandom();
   Bytes state_;
 };
 
 at::Generator new_generator() { return at::make_generator<Generator>(); }
 
-Drawing::Drawing(const at::Generator& of) : of_(of), failing_(std::uncaught_exceptions()) {
-  TORCH_CHECK(of.device() == kDevice, "Expected a '", kDevice.type(), "' device type for generator but found '", of.device().type(), "'");
-  before_ = random_state();
-  of_.get<Generator>()->begin();
+static Generator& of_card(const at::Generator& generator) {
+  TORCH_CHECK(generator.device() == kDevice, "Expected a '", kDevice.type(), "' device type for generator but found '", generator.device().type(), "'");
+  return *generator.get<Generator>();
+}
+
+Drawing::Drawing(const at::Generator& of) : Drawing(of_card(of)) {}
+
+Drawing::Drawing(Generator& of) : use_(client()), of_(of), before_(random_state()), failing_(std::uncaught_exceptions()) {
+  if (of_.state_.empty()) client().seed(of_.seed_);
+  else set_random_state(of_.state_);
 }
 
 Drawing::~Drawing() noexcept(false) {
@@ -100,10 +86,18 @@ Drawing::~Drawing() noexcept(false) {
     }
   };
   // Whatever became of the operation, the program goes on where it was.
-  attempt([&] { of_.get<Generator>()->follow(); });
+  attempt([&] { of_.state_ = random_state(); });
   attempt([&] { set_random_state(before_); });
   // What went wrong before this is what the program is to see.
   if (error && std::uncaught_exceptions() == failing_) std::rethrow_exception(error);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> Generator::get_state() const {
+  // One at which nothing was drawn yet has a state once the card was there.
+  if (state_.empty()) Drawing there(const_cast<Generator&>(*this));
+  auto tensor = at::empty({int64_t(state_.size())}, at::kByte);
+  std::memcpy(tensor.mutable_data_ptr(), state_.data(), state_.size());
+  return tensor.getIntrusivePtr();
 }
 
 }  // namespace tessera

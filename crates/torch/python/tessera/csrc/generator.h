@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Generator.h>
 
-#include "wire.h"
+#include "client.h"
 
 namespace tessera {
 
@@ -13,13 +13,16 @@ void set_random_state(const Bytes& state);
 at::Generator new_generator();
 
 // The card draws for this generator for as long as this lives: what it draws for the program goes on afterwards where it was.
+struct Generator;
 class Drawing {
  public:
   explicit Drawing(const at::Generator& of);
+  explicit Drawing(Generator& of);
   ~Drawing() noexcept(false);
 
  private:
-  at::Generator of_;
+  Client::Use use_;
+  Generator& of_;
   Bytes before_;
   int failing_;
 };

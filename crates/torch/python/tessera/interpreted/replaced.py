@@ -11,7 +11,7 @@ Those of other devices are as they were.
 import torch
 
 from tessera.interpreted import tensors as card
-from tessera.interpreted.client import CLIENT, QUEUE
+from tessera.interpreted.client import CLIENT, LOCK, QUEUE
 from tessera.interpreted.kernels import empty
 
 _Stream, _Event = torch.Stream, torch.Event
@@ -71,7 +71,8 @@ def _device_stats(_index):
 
 
 def _memory_info(_index):
-    CLIENT.need()
+    with LOCK:
+        CLIENT.need()
     used, _, limit = QUEUE.memory
     return max(limit - used, 0), limit
 
