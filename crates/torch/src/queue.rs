@@ -22,6 +22,7 @@ use crate::{
 const OLD: Duration = Duration::from_micros(200);
 const LOOK: Duration = Duration::from_micros(300);
 const FULL: usize = 256 << 10;
+const LARGE: u64 = 1 << 20; // bytes that are free again
 const FREE: u8 = 4; // csrc/wire.h: kFree
 const HEAD: usize = 9; // bytes with which each answer begins: its status, and the number of its frame
 const LOST: &str =
@@ -288,12 +289,14 @@ impl Queue {
         Ok(told(answer)?.map(|answer| PyBytes::new(py, &answer)))
     }
 
-    /// Whether the virtual card has so many bytes left. The server hears what is free before it hears what is wanted.
+    /// Whether the virtual card has so many bytes left. The server hears what is free before it hears what is wanted; what
+    /// is large at once, because each slice of a card has its own memory, which may be full before the card is.
     fn room(&self, py: Python<'_>, bytes: u64) -> bool {
         let held = &self.0.held;
         let used = held.used();
         if let Ok(state) = self.0.state.try_lock()
             && used.saturating_add(bytes) <= state.limit
+            && held.gone_bytes() < LARGE
             && (used + bytes).saturating_add(held.gone_bytes()) <= state.limit
         {
             return true;

@@ -14,6 +14,7 @@ constexpr size_t kSpan = 1ull << 44;     // of addresses that nothing lies behin
 constexpr size_t kApart = 512;           // between those of two storages
 constexpr uint64_t kOld = 200'000;       // nanoseconds that the tail of a batch waits at most
 constexpr size_t kFullQueue = 256 << 10; // bytes
+constexpr size_t kLarge = 1 << 20;       // bytes that are free again
 
 static uint64_t now() {
   timespec time;
@@ -271,8 +272,9 @@ void Client::ask_for(uint64_t bytes) {
   uint64_t used = used_, limit = limit_;
   // While a step is recorded, it has what is reserved for graphs: one is replayed at a time.
   if (capture_ && !workspaces_.empty()) used -= *workspaces_.rbegin();
-  // The server must hear what is free before it hears what is wanted.
-  if (used + dead_bytes_ + bytes > limit) drain();
+  // The server must hear what is free before it hears what is wanted; what is large at once, because each slice of a card has its own
+  // memory, which may be full before the card is.
+  if (dead_bytes_ >= kLarge || used + dead_bytes_ + bytes > limit) drain();
   if (bytes <= limit && used <= limit - bytes) return;
   throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
                               c10::str("Tessera out of memory. Tried to allocate ", size_text(bytes), ". Virtual card 0 has a total capacity of ",
