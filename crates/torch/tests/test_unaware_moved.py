@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from pools import card, job_file, served, wait, with_cards
-from test_over_nodes import nodes_of
+from test_over_nodes import URGENT, nodes_of
 from unaware import BEGINS, TRAINING, Unaware, processes_on, servers_on
 
 #: Two and three cards at a node each, and a single one that is like those two.
@@ -42,15 +42,6 @@ def fills(pool, tflops):
 
 def reason_of_end(shown, attempt):
     return shown["history"][attempt - 1]["reason"]["code"]
-
-
-#: Computes on its device, says so, and has it for as long as a file is there.
-URGENT = """
-import pathlib, sys, time, torch
-print("computes", torch.ones(8, device="tessera").sum().item(), flush=True)
-while pathlib.Path(sys.argv[1]).exists():
-    time.sleep(0.01)
-"""
 
 
 def test_a_job_of_higher_priority_has_its_card_meanwhile(pool, without, tmp_path):
