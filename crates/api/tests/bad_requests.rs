@@ -118,7 +118,10 @@ fn names_and_labels_must_fit_everywhere() {
     insta::assert_snapshot!(refused(|spec| { spec.environment.insert("TESSERA_X".to_owned(), String::new()); }), @r##"spec.environment["TESSERA_X"]: is set by Tessera itself; choose another name"##);
     let chosen = |word: &str| [("TESSERA_SPLIT".to_owned(), word.to_owned())].into();
     assert!(job_of_request(Some(v1::JobSpec { environment: chosen("batch"), ..good() })).is_ok());
-    insta::assert_snapshot!(refused(|spec| spec.environment = chosen("halves")), @r##"spec.environment["TESSERA_SPLIT"]: must be one of auto, one, layers, batch, is "halves""##);
+    insta::assert_snapshot!(
+        refused(|spec| spec.environment = chosen("halves")),
+        @r##"spec.environment["TESSERA_SPLIT"]: must be one of auto, one, layers, batch, is "halves""##
+    );
     insta::assert_snapshot!(refused(|spec| card(spec).vendors = vec![String::new()]), @"spec.virtual_card.vendors: must not contain an empty name");
 }
 

@@ -289,8 +289,8 @@ impl Queue {
         Ok(told(answer)?.map(|answer| PyBytes::new(py, &answer)))
     }
 
-    /// Whether the virtual card has so many bytes left. The server hears what is free before it hears what is wanted; what
-    /// is large at once, because each slice of a card has its own memory, which may be full before the card is.
+    /// Whether the virtual card has so many bytes left. The server hears what is free before it hears what is wanted.
+    /// What is large it hears at once: one slice of several may be full before the card is.
     fn room(&self, py: Python<'_>, bytes: u64) -> bool {
         let held = &self.0.held;
         let used = held.used();

@@ -51,10 +51,10 @@ def copied(tree, device):
 
 def divided(value):
     """The same, made by a product: a card that divides rows has some at each slice then."""
-    if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_complex() or not value.isfinite().all():
+    if not isinstance(value, torch.Tensor) or value.dim() == 0 or not value.numel() or value.is_complex() or not value.isfinite().all():
         return value
-    rows = value.detach().float().flatten(1) if value.dim() > 1 else value.detach().float().view(-1, 1)
-    if not value.numel() or rows.shape[1] > WIDEST:
+    rows = value.detach().float().reshape(len(value), -1)
+    if rows.shape[1] > WIDEST:
         return value
     return (rows @ torch.eye(rows.shape[1], device=value.device)).to(value.dtype).view(value.shape)
 

@@ -58,7 +58,6 @@ class Graph:
 
     def _abandon(self):
         self._unhook()
-        self._settings = []
         _dispatcher().abandon_capture()
 
     def _unhook(self):

@@ -365,8 +365,7 @@ Bytes Executor::failure_text() const {
 
 void Executor::set_failure_text(const Bytes& text) {
   Reader from(text);
-  auto status = static_cast<Status>(from.get<uint8_t>());
-  failure_ = read_failure(status, from);
+  failure_ = read_failure(from);
 }
 
 Bytes Executor::untold() const {
@@ -379,10 +378,7 @@ Bytes Executor::untold() const {
 
 void Executor::set_untold(const Bytes& text) {
   Reader from(text);
-  if (from.get<uint8_t>()) {
-    auto status = static_cast<Status>(from.get<uint8_t>());
-    failure_ = read_failure(status, from);
-  }
+  if (from.get<uint8_t>()) failure_ = read_failure(from);
   answer_ = from.text();
 }
 

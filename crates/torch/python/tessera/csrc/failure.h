@@ -42,4 +42,10 @@ inline Failure read_failure(Status status, Reader& from) {
   return failure;
 }
 
+// As `Executor::failure_text` writes it.
+inline Failure read_failure(Reader& from) {
+  auto status = static_cast<Status>(from.get<uint8_t>());
+  return read_failure(status, from);
+}
+
 }  // namespace tessera

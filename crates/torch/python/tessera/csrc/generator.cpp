@@ -6,8 +6,6 @@
 
 #include <exception>
 
-#include "client.h"
-
 namespace tessera {
 
 Bytes random_state() {

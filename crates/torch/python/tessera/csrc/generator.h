@@ -12,8 +12,9 @@ void set_random_state(const Bytes& state);
 
 at::Generator new_generator();
 
-// The card draws for this generator for as long as this lives: what it draws for the program goes on afterwards where it was.
 struct Generator;
+
+// The card draws for this generator for as long as this lives: what it draws for the program goes on afterwards where it was.
 class Drawing {
  public:
   explicit Drawing(const at::Generator& of);

@@ -149,23 +149,22 @@ static bool say_all(const Transport& to, const Bytes& commands, const Bytes& bul
 static bool watch(const Transport& to, bool on) { return say(to, {static_cast<char>(kUncounted), static_cast<char>(kWatch), static_cast<char>(on)}); }
 
 // What is wrong with an answer to a frame that is told again.
-std::optional<Journal::Trouble> Journal::trouble_in(Frame& frame, const Bytes& answer) {
+Journal::Trouble Journal::trouble_in(Frame& frame, const Bytes& answer) {
   auto failure = failure_in(Reader(answer));
   bool fails = failure && leaves_another_card(*failure);
   if (std::exchange(frame.abandoned, false)) {
     frame.failed = fails;
-    if (!failure) return {};
-    return Trouble{Trouble::kNone, failure};
+    return {Trouble::kNone, failure};
   }
   // The program waits for what a read has found.
   bool awaited = frame.asked_bulk && !frame.answered_bulk && frame.number == frames_.back().number;
-  if (failure && (awaited || (fails && !frame.failed))) return Trouble{Trouble::kFails, failure};
-  if (!fails && frame.failed) return Trouble{Trouble::kWorks, {}};
+  if (failure && (awaited || (fails && !frame.failed))) return {Trouble::kFails, failure};
+  if (!fails && frame.failed) return {Trouble::kWorks, {}};
   if (frame.executed.empty() || failure) return {};
   Reader now(answer), before(frame.executed);
   now.take(kAnswerHead);
   if (read_executed(now) == read_executed(before)) return {};
-  return Trouble{Trouble::kOtherShapes, {}};
+  return {Trouble::kOtherShapes, {}};
 }
 
 // Tells a frame that may end its server.
@@ -185,8 +184,7 @@ bool Journal::tell_watched(Frame& frame, const Transport& to, Trouble& trouble) 
       return false;
     } else if (!frame.answered) {
       heard_newest_ = true;
-    } else if (auto found = trouble_in(frame, answer)) {
-      trouble = *found;
+    } else if ((trouble = trouble_in(frame, answer))) {
       return false;
     }
   }
@@ -201,9 +199,8 @@ bool Journal::tell_frame(Frame& frame, uint64_t sequence, const Transport& to, T
   if (!frame.answered) return true;
   Bytes answer;
   if (!pass_over_answer(to, frame.answered_bulk, answer)) return false;
-  auto found = trouble_in(frame, answer);
-  if (found) trouble = *found;
-  return !found;
+  trouble = trouble_in(frame, answer);
+  return !trouble;
 }
 
 // Whether the server before ended by an operation: it said that it begins it, and the next one stands before that.

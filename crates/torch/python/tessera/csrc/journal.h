@@ -48,6 +48,7 @@ class Journal {
     // shapes. What the program does next would be for tensors that are not there.
     enum Parting { kNone, kFails, kWorks, kOtherShapes } parting = kNone;
     std::optional<Failure> failure;  // what fails: or, without a parting, what the program has not heard of, because it waits no more
+    explicit operator bool() const { return parting != kNone || failure; }
   };
   // Tells all of it to a server that stands at this frame; false when the connection breaks, or something is wrong.
   bool tell(uint64_t sequence, const Transport& to, Trouble& trouble);
@@ -77,7 +78,7 @@ class Journal {
   bool tell_standing(uint64_t sequence, const Transport& to);
   bool tell_frame(Frame& frame, uint64_t sequence, const Transport& to, Trouble& trouble);
   bool tell_watched(Frame& frame, const Transport& to, Trouble& trouble);
-  std::optional<Trouble> trouble_in(Frame& frame, const Bytes& answer);
+  Trouble trouble_in(Frame& frame, const Bytes& answer);
   void condemn(uint64_t operation, uint64_t frame);
   void judge(uint64_t sequence);
 

@@ -11,7 +11,7 @@ Those of other devices are as they were.
 import torch
 
 from tessera.interpreted import tensors as card
-from tessera.interpreted.client import CLIENT, LOCK, QUEUE
+from tessera.interpreted.client import CLIENT
 from tessera.interpreted.kernels import empty
 
 _Stream, _Event = torch.Stream, torch.Event
@@ -65,23 +65,13 @@ def _new_storage(cls, *args, device=None, **kwargs):
     return torch.tensor(list(args[0]), dtype=torch.uint8, device="cpu").to(card.CARD).untyped_storage()
 
 
-def _device_stats(_index):
-    used, peak, _ = QUEUE.memory
-    return {f"{kind}_bytes": {"all": {"current": used, "peak": peak}} for kind in ("allocated", "reserved", "active", "requested")}
-
-
-def _memory_info(_index):
-    with LOCK:
-        CLIENT.need()
-    used, _, limit = QUEUE.memory
-    return max(limit - used, 0), limit
-
-
-#: What `torch.accelerator` asks of an allocator. Nothing is cached: what a tensor leaves is free at once.
-_ACCOUNTS = {
-    "isAllocatorInitialized": lambda: True, "emptyCache": lambda: None, "getDeviceStats": _device_stats, "getMemoryInfo": _memory_info,
-    "resetAccumulatedStats": lambda _index: None, "resetPeakStats": lambda _index: QUEUE.reset_peak(),
-}  # fmt: skip
+def _accounts():
+    """What `torch.accelerator` asks of an allocator, from whom programs ask it by name."""
+    module = torch.get_device_module(card.CARD)
+    return {
+        "isAllocatorInitialized": lambda: True, "emptyCache": module.empty_cache, "getDeviceStats": module.memory_stats,
+        "getMemoryInfo": module.mem_get_info, "resetAccumulatedStats": lambda _index: None, "resetPeakStats": module.reset_peak_memory_stats,
+    }  # fmt: skip
 
 
 def install() -> None:
@@ -98,5 +88,5 @@ def install() -> None:
 
     synchronize_card.__doc__, current_stream.__doc__ = synchronize.__doc__, current.__doc__
     torch.accelerator.synchronize, torch.accelerator.current_stream = synchronize_card, current_stream
-    for name, answer in _ACCOUNTS.items():
+    for name, answer in _accounts().items():
         setattr(torch._C, f"_accelerator_{name}", answer)
