@@ -1,9 +1,6 @@
 //! What comes over the wire and is not acceptable: each answered with a reason, the path of the field and what would be
 //! right.
 
-#[path = "../../ledger/tests/arbitrary/mod.rs"]
-mod arbitrary;
-
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +11,8 @@ use tessera_api::v1::{self, ErrorReason};
 use tessera_api::{agent, limits, pool_view, queue_view};
 use tessera_ledger::State;
 use tessera_ledger::wire::{spec_from_wire, spec_to_wire};
+
+use crate::arbitrary;
 
 fn good() -> v1::JobSpec {
     v1::JobSpec {

@@ -323,7 +323,7 @@ fn the_published_schema_is_this_schema() {
         std::fs::write(path, &now).unwrap();
     }
     let published = std::fs::read_to_string(path).unwrap();
-    assert_eq!(published, now, "write it anew: TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-api --test job_file");
+    assert_eq!(published, now, "write it anew: TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-api job_file");
 }
 
 /// Pieces that job files are made of, to get further into the reader than plain noise does.

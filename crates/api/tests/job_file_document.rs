@@ -1,7 +1,7 @@
 //! The tables of `docs/job-file.md`: what each says of a field is what the format itself says of it.
 //!
 //! A comment `<!-- fields: gang, virtual_card.tflops -->` above a table names the fields of its rows. The tables are
-//! written anew by `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-api --test job_file_document`.
+//! written anew by `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-api job_file_document`.
 
 use std::collections::BTreeSet;
 
@@ -91,6 +91,6 @@ fn the_document_says_of_every_field_what_the_format_says() {
     if std::env::var_os("TESSERA_WRITE_GOLDEN").is_some() {
         std::fs::write(DOCUMENT, &now).expect("the document is written");
     }
-    let command = "TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-api --test job_file_document";
+    let command = "TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-api job_file_document";
     assert_eq!(std::fs::read_to_string(DOCUMENT).expect("the document is there"), now, "write it anew: {command}");
 }

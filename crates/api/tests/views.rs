@@ -1,13 +1,11 @@
 //! The ledger as the API shows it.
 
-#[path = "../../ledger/tests/pool/mod.rs"]
-mod pool;
-
-use pool::{Pool, exited, slice};
 use tessera_api::event_view::{job_event, pool_event};
 use tessera_api::job_filter::JobFilter;
 use tessera_api::{agent, job_view, pool_view, queue_view, v1};
 use tessera_ledger::{CardId, Command, JobId, NodeId, Observation, PlanPart, PlannedWorker, Rank, Revision, Span};
+
+use crate::pool::{Pool, exited, slice};
 
 /// P9: 50 TFLOPS on node 0 of the reference pool are blocks 1-18 (GPU), 19-38 (NPU) and 39-50 (FPGA).
 fn example_a() -> (Pool, JobId) {

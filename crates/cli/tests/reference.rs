@@ -28,7 +28,7 @@ fn the_committed_reference_is_what_the_program_says() {
             fs::write(folder.join(name), text).expect("a page can be written");
         }
     }
-    let again = format!("run `{REGENERATE}=1 cargo test -p tessera-cli --test reference`");
+    let again = format!("run `{REGENERATE}=1 cargo test -p tessera-cli reference`");
     for (name, text) in &pages {
         let committed = fs::read_to_string(folder.join(name)).unwrap_or_default();
         assert_eq!(&committed, text, "docs/cli/{name} is out of date: {again}");

@@ -1,18 +1,17 @@
 //! One call, whatever becomes of the members: hints, deaths, silences, retries with one request id, deadlines.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use support::member::Member;
-use support::network::Network;
-use support::{address, asks_to_wait, client, not_leader, refusal, settings, submission};
 use tessera_api::v1::ErrorReason;
 use tessera_client::{Client, ClientError, Headers, Settings, Trouble, Unavailable};
 use tokio::time::Instant;
 use tonic::Code;
+
+use crate::support::member::Member;
+use crate::support::network::Network;
+use crate::support::{address, asks_to_wait, client, not_leader, refusal, settings, submission};
 
 fn unavailable(error: ClientError) -> Unavailable {
     match error {

@@ -1,15 +1,14 @@
 //! Watches, output and sessions over members that break, forget and are replaced.
 
-mod support;
-
-use support::member::{Member, Then};
-use support::network::Network;
-use support::{address, client, not_leader, refusal, settings};
 use tessera_api::v1::*;
 use tessera_client::watch::{Start, Update};
 use tessera_client::{ClientError, SessionConnector};
 use tokio::time::{Duration, Instant};
 use tonic::{Code, Status};
+
+use crate::support::member::{Member, Then};
+use crate::support::network::Network;
+use crate::support::{address, client, not_leader, refusal, settings};
 
 fn message(message: watch_jobs_response::Message, token: &str) -> Result<WatchJobsResponse, Status> {
     Ok(WatchJobsResponse { message: Some(message), resume_token: token.to_owned() })

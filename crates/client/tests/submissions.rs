@@ -1,17 +1,16 @@
 //! Streams of submissions over members that die, fall silent and refuse: each job is answered once.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use support::member::{Member, Seen};
-use support::network::Network;
-use support::{address, client, not_leader, refusal};
 use tessera_api::v1::submit_jobs_result::Outcome;
 use tessera_api::v1::*;
 use tessera_client::{ClientError, Submission};
 use tonic::{Code, Status};
+
+use crate::support::member::{Member, Seen};
+use crate::support::network::Network;
+use crate::support::{address, client, not_leader, refusal};
 
 /// The number of a job by its name, which is a number: as a ledger answers that made it under this request id.
 fn number(job: &SubmitJobRequest) -> u64 {

@@ -1,16 +1,15 @@
 //! Compaction: what it gains, what it leaves alone, and what it never does.
 
-#[path = "../../placement/tests/world/mod.rs"]
-mod world;
-
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_foresight::{CompactionPlan, Measure, MoveRefusal, compact, move_job};
 use tessera_ledger::*;
 use tessera_placement::CompactionOrder;
-use world::history::{nodes, step};
-use world::{World, cards, cases, job, reference_pool};
+
+use crate::world;
+use crate::world::history::{nodes, step};
+use crate::world::{World, cards, cases, job, reference_pool};
 
 /// A job that can be moved without loss.
 fn saving(tflops: u64, memory: u64) -> JobSpec {
@@ -53,15 +52,6 @@ fn everything() -> CompactionOrder {
 }
 
 impl World {
-    /// Starts a job and keeps it running.
-    fn run(&mut self, spec: JobSpec) -> JobId {
-        let id = self.submit(spec);
-        self.place();
-        self.start(id);
-        assert_eq!(self.job_state(id), JobState::Running);
-        id
-    }
-
     /// Carries a plan out through the ledger, step by step, as lifecycle and agents would.
     fn carry_out(&mut self, plan: &CompactionPlan) {
         for planned in &plan.moves {

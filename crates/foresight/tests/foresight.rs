@@ -1,8 +1,5 @@
 //! What-if and when: changes and time, played through on copies of the ledger.
 
-#[path = "../../placement/tests/world/mod.rs"]
-mod world;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -11,8 +8,9 @@ use tessera_explain::{Preview, preview};
 use tessera_foresight::{AddedNodes, Change, Estimate, Moves, Unknown, WhatIf, Whom, terms, what_if, when};
 use tessera_ledger::*;
 use tessera_placement::Pool;
-use world::history::{Step, nodes, step};
-use world::{World, card, cards, job};
+
+use crate::world::history::{Step, nodes, step};
+use crate::world::{World, card, cards, job};
 
 fn now(world: &World) -> LogTime {
     LogTime(world.time)
@@ -24,15 +22,6 @@ fn think(world: &World, change: &Change) -> WhatIf {
     assert_eq!(laws::check(&after), vec![]);
     assert_eq!(world.state.digest(), digest, "nothing is written");
     answer
-}
-
-impl World {
-    fn run(&mut self, spec: JobSpec) -> JobId {
-        let id = self.submit(spec);
-        self.place();
-        self.start(id);
-        id
-    }
 }
 
 fn limited(tflops: u64, seconds: u64) -> JobSpec {

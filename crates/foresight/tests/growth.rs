@@ -1,13 +1,11 @@
 //! Elastic gangs grow when that is good for them and bad for nobody.
 
-#[path = "../../placement/tests/world/mod.rs"]
-mod world;
-
 use std::time::Duration;
 
 use tessera_foresight::Growth;
 use tessera_ledger::*;
-use world::{World, cards, job};
+
+use crate::world::{World, cards, job};
 
 /// A pool of two cards of 10 TFLOPS each.
 fn pool() -> World {

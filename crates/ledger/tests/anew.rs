@@ -1,13 +1,12 @@
 //! What a pool knows and does when it begins anew from an old state.
 
-mod pool;
-
-use pool::{Pool, one_card, slice, stopped};
 use tessera_ledger::laws::check;
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
 use tessera_ledger::{
     Command, Eligibility, JobState, NUMBERS_AHEAD, NodeId, NodeState, Observation, REVISIONS_AHEAD, Reason, StopCause,
 };
+
+use crate::pool::{Pool, one_card, slice, stopped};
 
 /// A pool with a job that runs, one that starts and one that waits.
 fn busy() -> (Pool, [tessera_ledger::JobId; 3]) {

@@ -1,15 +1,14 @@
 //! Checkpoints: what is saved counts when it is whole, the next attempt goes on from the newest that counts and can be
 //! had, and what was computed since is what an interruption costs (L5).
 
-#[path = "checkpoints/moves.rs"]
 mod moves;
-mod pool;
 
-use pool::{Pool, card, exited, saved, slice, stopped};
 use tessera_ledger::{
     CardKind, CheckpointKey, Command, Eligibility, Event, JobId, JobState, NodeId, Observation, Outcome, PartKey,
     PlanPart, PlannedWorker, RESTORES_UNTIL_GIVEN_UP, Rank, Reason, Revision, SavedPart, StopCause, WorkerReport,
 };
+
+use crate::pool::{Pool, card, exited, saved, slice, stopped};
 
 const LAST: u64 = CheckpointKey::LAST;
 

@@ -3,7 +3,7 @@
 use tessera_ledger::{Command, CommandKind};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
-const WRITE: &str = "TESSERA_WRITE_DOCS=1 cargo test -p tessera-ledger --test commands_document";
+const WRITE: &str = "TESSERA_WRITE_DOCS=1 cargo test -p tessera-ledger commands_document";
 
 /// The first sentence of its comment.
 fn meaning(kind: &CommandKind) -> String {

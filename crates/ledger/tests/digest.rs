@@ -1,22 +1,22 @@
 //! The digest (L8): of everything that a snapshot keeps, and of no sentence for people.
 
-mod eventful;
-mod pool;
-mod samples;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool::{Pool, card, slice};
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
     CardHealth, CardKind, CheckpointKey, Command, EntryPosition, IdleStep, JobId, LeaseTimings, Level, LogTime,
     MovePhase, NodeId, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, PoolLimits, QueueSettings,
     Rank, Request, RequestId, RequestKey, Revision, State, WindowOf,
 };
+
+use crate::eventful;
+use crate::pool;
+use crate::pool::{Pool, card, slice};
+use crate::samples;
 
 fn written(state: &State) -> Vec<u8> {
     encode_snapshot(state).flat_map(|chunk| chunk.to_vec()).collect()

@@ -2,21 +2,21 @@
 //!
 //! The files under `golden/v1` are what release 0.1 wrote. They never change; a release with a new format adds a folder
 //! and keeps reading the old ones. Files that are missing are written with
-//! `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-ledger --test golden`; one that exists is never written again, unless
+//! `TESSERA_WRITE_GOLDEN=1 cargo test -p tessera-ledger golden`; one that exists is never written again, unless
 //! it was deleted because its format has not been released.
-
-mod eventful;
-mod pool;
-mod samples;
 
 use std::path::{Path, PathBuf};
 
-use pool::{Pool, card, slice};
 use tessera_ledger::wire::{self, decode_request, decode_snapshot, encode_snapshot};
 use tessera_ledger::{
     BlockCounts, CardKind, Command, Eligibility, JobId, JobState, LeaseCeiling, LeaseTimings, Level, MovePhase, NodeId,
     NodeState, Reason, Request, RequestId, State, laws,
 };
+
+use crate::eventful;
+use crate::pool;
+use crate::pool::{Pool, card, slice};
+use crate::samples;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")

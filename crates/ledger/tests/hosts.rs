@@ -1,14 +1,14 @@
 //! What workers hold of their hosts, elastic gangs, and cards that are taken whole: what the ledger accepts
 //! and refuses.
 
-mod pool;
-
-use pool::{Pool, card, exited, node, numbered, slice};
 use tessera_ledger::{
     AllocationPhase, CardDescription, CardHealth, CardKind, Command, HostCapacity, HostRequest, JobId, JobState,
     Mebibytes, MilliCpus, MilliTflops, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker,
     Rejection, Slice, StopCause,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, exited, node, numbered, slice};
 
 fn request(cpu: u64, memory: u64) -> HostRequest {
     HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) }

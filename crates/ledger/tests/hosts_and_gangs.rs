@@ -1,12 +1,12 @@
 //! Hosts, whole cards and elastic gangs in the ledger: cases that a review found.
 
-mod pool;
-
-use pool::{Pool, card, node, numbered, slice};
 use tessera_ledger::{
     AllocationPhase, CardDescription, CardKind, Command, HostCapacity, HostRequest, JobState, Mebibytes, MilliCpus,
     MilliTflops, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker, Precision,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, node, numbered, slice};
 
 fn grow(pool: &mut Pool, tflops: u64) {
     let grown = CardDescription {

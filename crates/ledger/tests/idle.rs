@@ -1,16 +1,15 @@
 //! Idle reclaim, as the ledger is told of it: each step follows when it is due and not before, for the attempt that was
 //! measured and no other, and what was taken back is had again when the job is busy.
 
-mod pool;
-mod samples;
-
 use std::time::Duration;
 
-use pool::{Pool, one_card, rejected, slice, stopped};
 use tessera_ledger::{
     Command, IdlePolicy, IdleStep, JobId, JobSpec, JobState, KEEP_LABEL, LogTime, Observation, Outcome, PlanPart,
     PlannedWorker, QueueSettings, Reason, StopCause,
 };
+
+use crate::pool::{Pool, one_card, rejected, slice, stopped};
+use crate::samples;
 
 const MINUTE: u64 = 60_000;
 

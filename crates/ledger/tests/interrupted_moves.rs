@@ -4,12 +4,9 @@
 //! known to have stopped. Then everything is mended, and the job comes to its end, from no earlier than what it saved
 //! last.
 
-mod pool;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pool::{Pool, card, exited, node, numbered, saved, slice, stopped};
 use proptest::prelude::*;
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
 use tessera_ledger::{
@@ -17,6 +14,8 @@ use tessera_ledger::{
     Command, Eligibility, Event, Job, JobId, JobState, MilliTflops, Move, MovePhase, NodeId, NodeState, Observation,
     Owner, PlanPart, PlannedWorker, StopCause, WorkerReport, WorkerState,
 };
+
+use crate::pool::{Pool, card, exited, node, numbered, saved, slice, stopped};
 
 /// Steps of a move, and those before and after it.
 const STEPS: usize = 8;

@@ -1,13 +1,12 @@
 //! The timings of leases: which are taken, and that nobody ever waits for less than what may be out there (law L2).
 
-mod pool;
-
 use std::time::Duration;
 
-use pool::{Pool, card};
 use proptest::prelude::*;
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
 use tessera_ledger::{CardKind, Command, LeaseTimings, Outcome, PoolConfig, Rejection, Revision};
+
+use crate::pool::{Pool, card};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

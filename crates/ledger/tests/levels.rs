@@ -1,14 +1,13 @@
 //! Release levels (L7): what needs a level waits for it; it is raised once and never lowered; what was accepted before
 //! is accepted whenever the log is replayed.
 
-mod pool;
-mod samples;
-
-use pool::Pool;
 use tessera_ledger::wire::{WireError, decode_request, decode_snapshot, encode_request, encode_snapshot};
 use tessera_ledger::{
     Command, DRILL_QUEUE, Level, Outcome, PoolConfig, QueueSettings, Rejection, Request, RequestId, RequestKey, State,
 };
+
+use crate::pool::Pool;
+use crate::samples;
 
 fn hold(hold_level: bool) -> Command {
     Command::SetConfig { config: PoolConfig { hold_level, ..PoolConfig::default() }, expected: None }

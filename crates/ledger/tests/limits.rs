@@ -1,13 +1,12 @@
 //! How much the ledger holds: bytes of jobs, queues, nodes, cards, events. Whatever happens, no limit is exceeded by
 //! what is taken, and what is kept along the way equals what is there.
 
-mod pool;
-
-use pool::{Pool, card, exited, node, numbered, slice, spec};
 use proptest::prelude::*;
 use tessera_ledger::{
     CardKind, Command, JobId, JobSpec, Outcome, PoolConfig, PoolLimits, QueueSettings, Rejection, Revision, State,
 };
+
+use crate::pool::{Pool, card, exited, node, numbered, slice, spec};
 
 fn with_limits(limits: PoolLimits) -> Pool {
     let mut pool = Pool::with_nodes(&[&[card(CardKind::Gpu, 10)]]);

@@ -1,15 +1,14 @@
 //! Moves, told as short stories: what becomes of a job when something goes wrong on the way from card to card.
 
-mod pool;
-
 use std::time::Duration;
 
-use pool::{Pool, card, exited, slice, stopped};
 use tessera_ledger::{
     Allocation, AllocationId, CardKind, Command, JobId, JobSpec, JobState, MilliTflops, MoveId, MovePhase, NodeId,
     Observation, OnDisconnect, Outcome, PlanPart, PlannedWorker, QueueAmount, QueueSettings, Reason, Rejection,
     Request, RequestId, RequestKey, StopCause, WorkerReport,
 };
+
+use crate::pool::{Pool, card, exited, slice, stopped};
 
 /// A job that runs on node 0 and has a place reserved on node 1; a third node is free.
 struct Stage {

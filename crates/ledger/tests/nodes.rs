@@ -1,14 +1,13 @@
 //! What becomes of work and blocks when nodes and cards come, change and go.
 
-mod pool;
-
 use std::time::Duration;
 
-use pool::{Pool, card, exited, node, numbered, one_card, rejected, slice, stopped, tflops};
 use tessera_ledger::{
     CardHealth, CardId, CardKind, Command, Eligibility, Event, JobState, LogTime, NodeId, NodeState, Observation,
     OnDisconnect, Outcome, PlanPart, Reason, Rejection, StopCause,
 };
+
+use crate::pool::{Pool, card, exited, node, numbered, one_card, rejected, slice, stopped, tflops};
 
 /// A stop that cannot be confirmed quarantines the blocks, and only an operator's word frees them (L2).
 #[test]

@@ -1,16 +1,15 @@
 //! Jobs whose programs have a card over several nodes each: only its first worker has the program, the others serve
 //! slices.
 
-mod pool;
-
 use std::collections::BTreeSet;
 
-use pool::{Pool, card, exited, numbered, saved, slice, stopped};
 use tessera_ledger::{
     Access, CardKind, CheckpointKey, Command, DEVICE_LABEL, Eligibility, Event, FAULTS_UNTIL_CORDON, Job, JobId,
     JobSpec, JobState, Mebibytes, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig,
     Rank, Revision, Slice, Span, StopCause, VirtualCardRequest,
 };
+
+use crate::pool::{Pool, card, exited, numbered, saved, slice, stopped};
 
 /// Two nodes that serve devices, and a job that waits for a card over both.
 fn waiting() -> (Pool, JobId) {

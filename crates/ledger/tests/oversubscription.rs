@@ -1,13 +1,13 @@
 //! Oversubscription: a policy that makes cards offer more than they are rated for, and harms nobody (law L6).
 
-mod pool;
-
-use pool::{Pool, card, exited, slice};
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
 use tessera_ledger::{
     BlockCount, BlockNumber, CardId, CardKind, Command, Isolation, JobId, MilliTflops, NodeId, Observation, Outcome,
     Percent, PlanPart, PlannedWorker, PoolConfig, Precision, Rejection, Slice, laws,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, exited, slice};
 
 const CARD: CardId = CardId { node: NodeId(0), index: 0 };
 

@@ -1,15 +1,14 @@
 //! The ports that the workers of a job meet at: no two allocations of a node have the same, and one that something else
 //! on the host has is not given to the same job again and again.
 
-mod pool;
-
 use std::collections::BTreeSet;
 
-use pool::{Pool, card, slice, stopped};
 use tessera_ledger::{
     CardKind, Command, JobId, Level, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig, Rejection,
     State, StopCause,
 };
+
+use crate::pool::{Pool, card, slice, stopped};
 
 const FIRST: u16 = 30_000;
 

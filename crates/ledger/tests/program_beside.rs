@@ -1,13 +1,13 @@
 //! Jobs whose program is on a host beside its virtual card: a worker without slices runs it, and the others serve.
 
-mod pool;
-
-use pool::{Pool, card, exited, numbered, slice, stopped};
 use tessera_ledger::{
     Access, AllocationPhase, CardDescription, CardKind, CheckpointMode, Command, DEVICE_LABEL, HostCapacity,
     HostRequest, Job, JobId, JobSpec, JobState, Mebibytes, MilliCpus, NodeDescription, NodeId, Observation, Outcome,
     PlanPart, PlannedWorker, Rank, Rejection, Span, StopCause, WorkerState,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, exited, numbered, slice, stopped};
 
 /// What each program asks of its host.
 const ASKED: HostRequest = HostRequest { cpu: MilliCpus(2_000), memory: Mebibytes(1_024) };

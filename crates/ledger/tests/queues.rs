@@ -1,12 +1,11 @@
 //! The tree of queues and what queues have held, through changes of settings.
 
-mod pool;
-
 use std::time::Duration;
 
-use pool::{Pool, card, exited, slice};
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
 use tessera_ledger::{CardKind, Command, JobId, Observation, Outcome, PoolConfig, QueueSettings, Rejection};
+
+use crate::pool::{Pool, card, exited, slice};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

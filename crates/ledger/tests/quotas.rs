@@ -1,13 +1,13 @@
 //! How many checkpoints are kept: as many as a job asks for, as long as its queue has room for them. What a job would
 //! go on from is never given up for room.
 
-mod pool;
-
-use pool::{Pool, card, saved, slice, stopped};
 use tessera_ledger::{
     CardKind, CheckpointMode, Command, JobId, Mebibytes, NodeId, Observation, Outcome, QueueSettings, Rank, Rejection,
     SavedPart, StopCause,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, saved, slice, stopped};
 
 const MEBIBYTE: u64 = 1 << 20;
 

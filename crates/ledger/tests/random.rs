@@ -2,11 +2,8 @@
 //! every law after each entry; here the sequences are made, replayed on a second instance, and refusals are shown to
 //! change nothing.
 
-mod pool;
-#[path = "random/steps.rs"]
 mod steps;
 
-use pool::{Pool, card, node, numbered};
 use proptest::prelude::*;
 use steps::{Step, command, step};
 use tessera_ledger::{
@@ -14,6 +11,8 @@ use tessera_ledger::{
     Mebibytes, MilliCpus, NodeState, Outcome, Plan, PlanPart, PlannedWorker, Request, RequestId, RequestKey, Revision,
     Slice, State,
 };
+
+use crate::pool::{Pool, card, node, numbered};
 
 fn pick<T: Clone>(items: &[T], choice: u8) -> Option<T> {
     (!items.is_empty()).then(|| items[usize::from(choice) % items.len()].clone())

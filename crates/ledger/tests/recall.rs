@@ -1,16 +1,16 @@
 //! Law L4 as the ledger judges it, whatever a plan says: who may be made to give way, and what queues are counted
 //! with meanwhile.
 
-mod pool;
-
 use std::time::Duration;
 
-use pool::{Pool, card, slice, stopped};
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};
 use tessera_ledger::{
     CardKind, Command, JobId, JobSpec, Mebibytes, MilliTflops, Observation, Outcome, PlanPart, PlannedWorker, Queue,
     QueueAmount, QueueSettings, Rejection, Slice, StopCause,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, slice, stopped};
 
 /// One card of 20 blocks; `owner` and `borrower` are guaranteed 10 TFLOPS each.
 fn pool() -> Pool {

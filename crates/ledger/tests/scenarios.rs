@@ -1,14 +1,13 @@
 //! What users and operators rely on of jobs that run, told as short stories through the public commands.
 
-mod pool;
-
 use std::time::Duration;
 
-use pool::{Pool, card, exited, one_card, rejected, slice, stopped, tflops};
 use tessera_ledger::{
     AllocationId, CardKind, Command, Ending, JobState, Mebibytes, MovePhase, NodeId, Observation, Outcome, PlanPart,
     PlannedWorker, QueueAmount, QueueSettings, Reason, Rejection, StopCause,
 };
+
+use crate::pool::{Pool, card, exited, one_card, rejected, slice, stopped, tflops};
 
 /// An allocation gives each card's slices together the memory that the job asks for on each card.
 #[test]

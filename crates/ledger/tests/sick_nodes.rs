@@ -1,12 +1,12 @@
 //! Nodes that cannot start work, that cannot promise that work ends, and that are not who they say they are.
 
-mod pool;
-
-use pool::{Pool, card, node, numbered, slice, stopped};
 use tessera_ledger::{
     AgentStart, CardKind, Command, Containment, Eligibility, FAULTS_UNTIL_CORDON, Job, JobId, JobState, Level, Node,
     NodeDescription, NodeId, NodeState, Observation, Outcome, Reason, Rejection, StopCause,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, node, numbered, slice, stopped};
 
 fn job_of(pool: &Pool, job: JobId) -> &Job {
     pool.state.job(job).expect("kept")

@@ -1,12 +1,11 @@
 //! What is answered to those who ask for something, and for how long it is remembered.
 
-mod pool;
-
-use pool::{Pool, card, one_card, rejected, spec, tflops};
 use tessera_ledger::{
     CardKind, Command, JobState, Mebibytes, Outcome, PoolConfig, Rejection, Request, RequestId, RequestKey, Revision,
 };
 use tessera_testkit::submission;
+
+use crate::pool::{Pool, card, one_card, rejected, spec, tflops};
 
 /// L3: the same request id gives the same answer once; with another body it is refused.
 #[test]

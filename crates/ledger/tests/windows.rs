@@ -1,13 +1,12 @@
 //! Time windows, as the ledger is told of them: what is closed starts nothing, what runs is suspended and comes back by
 //! itself, and what nobody has judged yet waits.
 
-mod pool;
-
-use pool::{Pool, card, one_card, rejected, slice, stopped};
 use tessera_ledger::{
     CardKind, Command, JobId, JobState, LogTime, MovePhase, NodeId, Observation, Outcome, PlanPart, PlannedWorker,
     QueueSettings, Reason, StopCause, UNKNOWN, WindowOf,
 };
+
+use crate::pool::{Pool, card, one_card, rejected, slice, stopped};
 
 const NIGHTS: &str = "0 20 * * * for 10h";
 

@@ -1,9 +1,6 @@
 //! Commands of the log: whatever is written is read again; whatever is not understood is refused and never
 //! guessed (L7).
 
-mod arbitrary;
-mod samples;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
@@ -12,6 +9,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tessera_ledger::wire::{self, WireError, decode_request};
 use tessera_ledger::{Command, Level, Request};
+
+use crate::arbitrary;
+use crate::samples;
 
 fn encode_request(request: &Request) -> Vec<u8> {
     wire::encode_request(request, Level::NEWEST).expect("this release writes what it knows")

@@ -1,14 +1,14 @@
 //! Snapshots: a state read back is the state that was written, for all that follows too; damage and pieces are refused.
 
-mod pool;
-
-use pool::{Pool, card, exited, saved, slice};
 use proptest::prelude::*;
 use tessera_ledger::wire::{WireError, decode_snapshot, encode_snapshot};
 use tessera_ledger::{
     BlockState, CardKind, Command, Eligibility, EntryPosition, JobId, LogTime, NodeId, Observation, Plan, PlanPart,
     PlannedWorker, Request, RequestId, RequestKey, Revision, State, WorkerReport, laws,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, exited, saved, slice};
 
 fn written(state: &State) -> Vec<u8> {
     encode_snapshot(state).flat_map(|chunk| chunk.to_vec()).collect()

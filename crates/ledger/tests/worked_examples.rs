@@ -1,11 +1,11 @@
 //! The patent's worked examples P8, P9 and P10, through the public commands.
 
-mod pool;
-
-use pool::{Pool, card, slice};
 use tessera_ledger::{
     BlockCount, BlockNumber, CardId, CardKind, JobState, NodeId, Observation, Outcome, PlanPart, PlannedWorker, Span,
 };
+
+use crate::pool;
+use crate::pool::{Pool, card, slice};
 
 /// P8: blocks are numbered in registration order, contiguous within a node, one region per kind of card.
 #[test]

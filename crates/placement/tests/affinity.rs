@@ -1,8 +1,6 @@
 //! Affinity and packing: each wish decides a placement, none keeps a job from starting that could start without it
 //! unless it must be met, and plan and check agree (`World::place` demands it of every plan).
 
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -10,7 +8,8 @@ use tessera_check::{Problem, check};
 use tessera_explain::{Preview, WaitCode, preview};
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, job};
+
+use crate::world::{World, cards, job};
 
 const GPU: CardKind = CardKind::Gpu;
 

@@ -1,16 +1,15 @@
 //! The independent check: it sees what is wrong with a plan, and it agrees with the ledger about plans that were
 //! tampered with.
 
-mod world;
-
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_check::{Problem, check};
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::history::{RandomCard, Step, nodes, step};
-use world::{World, cards, job};
+
+use crate::world::history::{RandomCard, Step, nodes, step};
+use crate::world::{World, cards, job};
 
 /// A change to a plan; numbers choose among what there is.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,14 @@
 //! Dry runs: where a job would start, whom it would preempt, and what those would lose.
 
-mod world;
-
 use std::time::Duration;
 
 use tessera_explain::Preview;
 use tessera_ledger::*;
 use tessera_placement::Loss;
-use world::{World, cards, job, preview, two_cards};
 
 use CardKind::Gpu;
+
+use crate::world::{World, cards, job, preview, two_cards};
 
 #[test]
 fn a_dry_run_shows_where_and_whom_it_would_preempt_and_changes_nothing() {

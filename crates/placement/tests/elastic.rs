@@ -1,16 +1,15 @@
 //! Gangs that may start with fewer virtual cards: as many as fit now, all or nothing at the least number; and jobs that
 //! are left running as long as they asked to.
 
-mod world;
-
 use std::time::Duration;
 
 use tessera_explain::Preview;
 use tessera_ledger::*;
 use tessera_placement::Pool;
-use world::{World, cards, job};
 
 use CardKind::Gpu;
+
+use crate::world::{World, cards, job};
 
 fn pool(count: usize) -> World {
     let mut world = World::default();

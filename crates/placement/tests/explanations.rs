@@ -1,15 +1,15 @@
 //! Golden explanations: one binding constraint, its numbers, and the smallest change that would start the job.
 
-mod world;
-
 use std::time::Duration;
 
 use tessera_explain::{Preview, WaitCode};
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, explain, job, preview, two_cards};
 
 use CardKind::{Gpu, Npu};
+
+use crate::world;
+use crate::world::{World, cards, explain, job, preview, two_cards};
 
 /// What a list says of jobs after one decision.
 fn listed(world: &World, ids: &[JobId]) -> Vec<&'static str> {

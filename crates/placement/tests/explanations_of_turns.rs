@@ -1,15 +1,14 @@
 //! Golden explanations of jobs that others are in the way of: guarantees, whose turn it is, and who may not be
 //! preempted yet.
 
-mod world;
-
 use std::time::Duration;
 
 use tessera_explain::WaitCode;
 use tessera_ledger::*;
-use world::{World, cards, explain, job};
 
 use CardKind::{Gpu, Npu};
+
+use crate::world::{World, cards, explain, job};
 
 /// A pool of 20 TFLOPS of which `owner` is guaranteed 10.
 fn lent_out() -> World {

@@ -1,12 +1,11 @@
 //! Where a job goes: one test for each rule by which virtual cards and gangs are fitted into a pool, through the public
 //! commands of the ledger.
 
-mod world;
-
 use tessera_ledger::*;
-use world::{World, cards, job, reference_pool, spanning};
 
 use CardKind::{Cpu, Gpu, Npu};
+
+use crate::world::{World, cards, job, reference_pool, spanning};
 
 #[test]
 fn best_fit_leaves_the_large_card_for_the_large_job() {

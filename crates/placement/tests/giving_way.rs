@@ -1,15 +1,15 @@
 //! Who waits and who gives way: queues at their maximum, preemption, patience, nodes that are drained and backoffs,
 //! through the public commands of the ledger.
 
-mod world;
-
 use std::time::Duration;
 
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, job};
 
 use CardKind::Gpu;
+
+use crate::world;
+use crate::world::{World, cards, job};
 
 fn with_priority(spec: JobSpec, priority: u32) -> JobSpec {
     JobSpec { priority, ..spec }

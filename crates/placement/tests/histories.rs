@@ -2,16 +2,15 @@
 //! independent check, and is the same from an index that was kept current as from one that was just built when both
 //! make their prices anew.
 
-#[path = "world/found.rs"]
 mod found;
-mod world;
 
 use proptest::prelude::*;
 use tessera_explain::WaitCode;
 use tessera_ledger::{JobId, LogTime, PlanPart};
 use tessera_placement::{Decision, Limits, Pool};
-use world::history::{RandomCard, Step, limits, nodes, step};
-use world::{World, cases};
+
+use crate::world::history::{RandomCard, Step, limits, nodes, step};
+use crate::world::{World, cases};
 
 /// Plays a history on one index that is kept current, at `each_step` or before decisions; with `compare`, a fresh one
 /// must decide the same every time.

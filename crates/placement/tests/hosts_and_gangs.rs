@@ -1,10 +1,9 @@
 //! Hosts, whole cards and elastic gangs in placement: cases that a review found.
 
-mod world;
-
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, job};
+
+use crate::world::{World, cards, job};
 
 fn refusals(world: &mut World, rounds: usize) -> Vec<String> {
     let mut seen = vec![];

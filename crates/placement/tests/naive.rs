@@ -3,15 +3,14 @@
 //! that spreads on the cards of one node. (What is granted is checked elsewhere, by the independent check of every
 //! plan.)
 
-mod world;
-
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::World;
-use world::history::{Step, nodes, step};
+
+use crate::world::World;
+use crate::world::history::{Step, nodes, step};
 
 /// Nobody is kept waiting on purpose: cards kept for somebody else are free and yet not granted.
 fn limits() -> Limits {

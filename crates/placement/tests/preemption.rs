@@ -1,16 +1,15 @@
 //! Who gives way, and nobody without need: the sets of victims are small, also for large gangs, and every one of
 //! them counts.
 
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, cases, job, spanning};
 
 use CardKind::Gpu;
+
+use crate::world::{World, cards, cases, job, spanning};
 
 fn of(queue: &str, spec: JobSpec) -> JobSpec {
     JobSpec { queue: queue.to_owned(), ..spec }

@@ -1,14 +1,13 @@
 //! Programs of jobs whose workers serve them: with most of their cards where the host has room, else wherever one has.
 
-mod world;
-
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_explain::WaitCode;
 use tessera_ledger::*;
 use tessera_placement::Pool;
-use world::{World, cards, explain, job};
+
+use crate::world::{World, cards, explain, job};
 
 const LABELS: [(&str, &str); 2] = [DEVICE_LABEL, (DEVICE_VERSION_LABEL, "2.9.1")];
 

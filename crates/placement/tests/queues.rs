@@ -1,15 +1,14 @@
 //! Queues as their owners see them: turns by fair share, guarantees that are lent and recalled, and what that
 //! never does.
 
-mod world;
-
 use std::time::Duration;
 
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, job};
 
 use CardKind::Gpu;
+
+use crate::world::{World, cards, job};
 
 /// A job of a queue.
 fn of(queue: &str, tflops: u64, memory: u64) -> JobSpec {

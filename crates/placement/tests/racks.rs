@@ -1,15 +1,14 @@
 //! Gangs that no node holds, and virtual cards that no node holds: on few nodes, of one rack where one is enough, of
 //! one class of cards.
 
-mod world;
-
 use std::collections::BTreeSet;
 
 use tessera_ledger::*;
 use tessera_placement::Pool;
-use world::{World, cards, job};
 
 use CardKind::Gpu;
+
+use crate::world::{World, cards, job};
 
 /// Nodes of two cards of 10 TFLOPS, one after the other in these racks.
 fn pool(racks: &[&str]) -> World {

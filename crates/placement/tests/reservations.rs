@@ -1,17 +1,17 @@
 //! What is kept for the first job that does not fit: enough of everything that it needs, where it is free soonest, so
 //! that no stream of small jobs delays it for ever. Each case is a stream that never ends.
 
-mod world;
-
 use std::time::Duration;
 
 use tessera_explain::WaitCode;
 use tessera_ledger::*;
 use tessera_placement::Limits;
-use world::stream::{ENDLESS, PATIENCE, ROUND, Stream};
-use world::{World, card, cards, exit, job, spanning};
 
 use CardKind::{Cpu, Gpu, Npu};
+
+use crate::world;
+use crate::world::stream::{ENDLESS, PATIENCE, ROUND, Stream};
+use crate::world::{World, card, cards, exit, job, spanning};
 
 /// Rounds within which the first job must start where all others run for a few rounds.
 const BOUND: u64 = 40;

@@ -1,14 +1,14 @@
 //! Room that is made by moves, whole cards, hosts, and the measure of fragmentation.
 
-mod world;
-
 use proptest::prelude::*;
 use tessera_check::check;
 use tessera_explain::Preview;
 use tessera_ledger::*;
 use tessera_placement::{CompactionOrder, Decision, PlannedMove, Pool};
-use world::history::{nodes, step};
-use world::{World, cards, job};
+
+use crate::world;
+use crate::world::history::{nodes, step};
+use crate::world::{World, cards, job};
 
 const HOST: HostCapacity = HostCapacity { cpu: MilliCpus(10_000), memory: Mebibytes(1000) };
 
@@ -17,13 +17,6 @@ fn with_host(tflops: u64, cpu: u64) -> JobSpec {
 }
 
 impl World {
-    fn run(&mut self, spec: JobSpec) -> JobId {
-        let id = self.submit(spec);
-        self.place();
-        self.start(id);
-        id
-    }
-
     fn is_limited_move(&self, planned: &PlannedMove) -> bool {
         self.is_limited(&self.state.job(planned.job).unwrap().spec.queue)
     }

@@ -1,13 +1,12 @@
 //! Cards that some requests depend on are kept for them while others can do the work elsewhere, as far as the mix
 //! is known.
 
-mod world;
-
 use std::collections::BTreeSet;
 
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, card, job};
+
+use crate::world::{World, card, job};
 
 /// Nodes of two cards of 10 TFLOPS whose model is rare, and of those that have another.
 const RARE: u64 = 20;

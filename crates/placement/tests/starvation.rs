@@ -5,14 +5,13 @@
 //! There is one honest exception: a job without a time limit that never ends. Whoever cannot do without what it holds
 //! waits for ever, and keeps those behind it away from the rest of the same cards.
 
-mod world;
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tessera_ledger::*;
-use world::stream::{ENDLESS, ROUND, Stream};
-use world::{World, cards, cases, job};
+
+use crate::world::stream::{ENDLESS, ROUND, Stream};
+use crate::world::{World, cards, cases, job};
 
 /// Rounds that the longest small job runs.
 const LONGEST: u64 = 4;

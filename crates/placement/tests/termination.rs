@@ -1,14 +1,13 @@
 //! Preemption comes to an end: whatever queues, guarantees and jobs there are, a pool that is left alone comes to rest,
 //! and nobody who gave way makes way for themselves again and again. And no plan takes a queue above its maximum.
 
-mod world;
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tessera_ledger::*;
-use world::history::{RandomCard, nodes};
-use world::{World, cards, cases, job};
+
+use crate::world::history::{RandomCard, nodes};
+use crate::world::{World, cards, cases, job};
 
 /// The queues and those above them, the ones above first.
 const QUEUES: [(&str, &str); 9] = [

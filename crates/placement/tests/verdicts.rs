@@ -1,18 +1,17 @@
 //! What is said of a job before a decision is what the decision does: who is told that it starts does, who is told that
 //! it waits does not, and a dry run names the same places and victims.
 
-mod world;
-
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_explain::{Explanation, Preview, WaitCode};
 use tessera_ledger::*;
 use tessera_placement::{Decision, Pool};
-use world::history::{Step, limits, nodes, request, step};
-use world::{World, cards, cases, job};
 
 use CardKind::Gpu;
+
+use crate::world::history::{Step, limits, nodes, request, step};
+use crate::world::{World, cards, cases, job};
 
 fn now(world: &World) -> LogTime {
     LogTime(world.time)

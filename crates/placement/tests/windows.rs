@@ -1,11 +1,10 @@
 //! Time windows of queues and jobs: nothing is placed outside of them, what waits is told so, and it starts when they
 //! open without anything else happening.
 
-mod world;
-
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool};
-use world::{World, cards, job};
+
+use crate::world::{World, cards, job};
 
 const NIGHTS: &str = "0 20 * * * for 10h";
 

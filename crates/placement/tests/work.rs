@@ -1,15 +1,14 @@
 //! How much a decision looks at: what could not change is not looked at again. Work is counted, not timed.
 
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tessera_ledger::*;
 use tessera_placement::{Limits, Pool, Work};
-use world::{World, cards, job};
 
 use CardKind::{Gpu, Npu};
+
+use crate::world::{World, cards, job};
 
 /// A world and an index that is kept current.
 struct Kept {

@@ -1,11 +1,10 @@
 //! The worked examples P8, P9 and P10, and what renumbering does, through the public commands of the ledger.
 
-mod world;
-
 use tessera_ledger::*;
-use world::{World, cards, job, reference_pool, spanning};
 
 use CardKind::Gpu;
+
+use crate::world::{World, cards, job, reference_pool, spanning};
 
 #[test]
 fn p8_the_reference_pool_has_200_blocks_that_one_job_can_hold() {

@@ -1,12 +1,11 @@
 //! The in-memory twin keeps the contract, flushed at once and flushed by a hook.
 
-mod contract;
-
 use std::sync::Arc;
 
-use contract::Bed;
 use tessera_store::memory::Flushing;
 use tessera_store::{MemoryDisk, Store, StoreError};
+
+use crate::contract::Bed;
 
 impl Bed for MemoryDisk {
     fn try_open(&self) -> Result<Arc<dyn Store>, StoreError> {
@@ -22,5 +21,5 @@ fn hooked() -> MemoryDisk {
     disk
 }
 
-contract!(at_once, MemoryDisk::new(Flushing::AtOnce));
-contract!(by_hook, hooked());
+crate::contract!(at_once, MemoryDisk::new(Flushing::AtOnce));
+crate::contract!(by_hook, hooked());

@@ -2,14 +2,13 @@
 
 #![cfg(feature = "rocksdb")]
 
-mod contract;
-
 use std::sync::Arc;
 
-use contract::Bed;
 use tempfile::TempDir;
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
+
+use crate::contract::Bed;
 
 struct Folder {
     folder: TempDir,
@@ -30,5 +29,5 @@ fn folder(tail_bytes: usize) -> Folder {
     Folder { folder: TempDir::new().expect("a temporary folder"), tail_bytes }
 }
 
-contract!(tail_in_memory, folder(1 << 20));
-contract!(everything_on_disk, folder(0));
+crate::contract!(tail_in_memory, folder(1 << 20));
+crate::contract!(everything_on_disk, folder(0));

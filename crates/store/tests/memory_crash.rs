@@ -1,17 +1,16 @@
 //! Random requests, flushes and crashes on the modelled disk: what is there afterwards is what was flushed, plus what
 //! the crash kept, and exactly what was flushed has been answered.
 
-mod contract;
-
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use bytes::Bytes;
-use contract::model::Model;
-use contract::{answer, id, records};
 use proptest::prelude::*;
 use tessera_store::memory::{Crash, Flushing};
 use tessera_store::{LogState, MemoryDisk, Store, StoreError};
+
+use crate::contract::model::Model;
+use crate::contract::{answer, id, records};
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -1,14 +1,14 @@
 //! What a modelled disk does to a store: crashes, damage, no room; and that none of it is met with silence.
 
-mod contract;
-
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use contract::{answer, append, finish, id, ids, purge, records, save_vote};
 use tessera_store::memory::{Crash, Flushing, Place};
 use tessera_store::{MemoryDisk, Reserve, Store, StoreError};
+
+use crate::contract;
+use crate::contract::{answer, append, finish, id, ids, purge, records, save_vote};
 
 fn told() -> (MemoryDisk, Arc<dyn Store>) {
     let disk = MemoryDisk::new(Flushing::WhenTold);

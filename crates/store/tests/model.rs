@@ -2,18 +2,17 @@
 
 #![cfg(feature = "rocksdb")]
 
-mod contract;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
-use contract::model::Model;
-use contract::{append, id, purge, truncate, wait};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tessera_store::memory::Flushing;
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{LogRecord, LogState, MemoryDisk, Store};
+
+use crate::contract::model::Model;
+use crate::contract::{append, id, purge, truncate, wait};
 
 #[derive(Clone, Debug)]
 enum Op {

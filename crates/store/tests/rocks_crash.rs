@@ -2,8 +2,6 @@
 
 #![cfg(feature = "rocksdb")]
 
-mod contract;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,14 +9,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use contract::id;
 use rocksdb::{DB, IteratorMode, Options};
 use tempfile::TempDir;
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Done, LogRecord, Store};
 
+use crate::contract::id;
+
 const FOLDER: &str = "TESSERA_STORE_CRASH_FOLDER";
-const TEST: &str = "what_was_acknowledged_survives_sigkill";
+const TEST: &str = "rocks_crash::what_was_acknowledged_survives_sigkill";
 const ROUNDS: usize = 8;
 
 fn open(folder: &Path) -> Arc<dyn Store> {

@@ -2,18 +2,17 @@
 
 #![cfg(feature = "rocksdb")]
 
-mod contract;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use contract::{append, finish, id, ids, records, save_vote, wait};
 use rocksdb::{DB, Options};
 use tempfile::TempDir;
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
+
+use crate::contract::{append, finish, id, ids, records, save_vote, wait};
 
 fn open(folder: &Path) -> Result<Arc<dyn Store>, StoreError> {
     rocks::open(&RocksOptions { reserve_bytes: 0, ..RocksOptions::new(folder) })

@@ -2,20 +2,19 @@
 
 #![cfg(feature = "rocksdb")]
 
-mod contract;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use contract::{PATIENCE, answer, id, purge, save_vote, wait};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tempfile::TempDir;
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{LogRecord, Reserve, Store, StoreError};
+
+use crate::contract::{PATIENCE, answer, id, purge, save_vote, wait};
 
 const MIB: u64 = 1 << 20;
 const RESERVE: u64 = 12 * MIB;

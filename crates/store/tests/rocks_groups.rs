@@ -2,18 +2,17 @@
 
 #![cfg(feature = "rocksdb")]
 
-mod contract;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use bytes::Bytes;
-use contract::{PATIENCE, answer, append, ids, records, save_vote};
 use tempfile::TempDir;
 use tessera_store::rocks::{self, RocksOptions};
 use tessera_store::{Store, StoreError};
+
+use crate::contract::{PATIENCE, answer, append, ids, records, save_vote};
 
 fn open(folder: &Path, queue_requests: usize) -> Arc<dyn Store> {
     let options = RocksOptions { reserve_bytes: 0, queue_requests, ..RocksOptions::new(folder) };

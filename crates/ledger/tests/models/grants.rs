@@ -4,9 +4,9 @@
 use stateright::Property;
 use tessera_ledger::{AllocationPhase, JobId, JobState, NodeState, WorkerState};
 
-use crate::promises::{BLOCKS, JOBS, breaks, keeps_its_promises, never_goes_in_circles};
-use crate::steps::Protocol;
-use crate::world::{Flaw, Left, Setting, Submission, World};
+use crate::models::promises::{BLOCKS, JOBS, breaks, keeps_its_promises, never_goes_in_circles};
+use crate::models::steps::Protocol;
+use crate::models::world::{Flaw, Left, Setting, Submission, World};
 
 /// A job of low priority and one of high priority, on one block.
 fn preemption(left: Left) -> Setting {

@@ -5,9 +5,9 @@
 use stateright::Property;
 use tessera_ledger::{JobId, JobState, MovePhase, Reason};
 
-use crate::promises::{ENDS, JOBS, breaks, keeps_its_promises, never_goes_in_circles};
-use crate::steps::Protocol;
-use crate::world::{Flaw, Left, Setting, Submission, World};
+use crate::models::promises::{ENDS, JOBS, breaks, keeps_its_promises, never_goes_in_circles};
+use crate::models::steps::Protocol;
+use crate::models::world::{Flaw, Left, Setting, Submission, World};
 
 fn moving(left: Left) -> Setting {
     let seen = || {

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use tessera_ledger::{BlockCounts, laws};
 
-use crate::steps::{Protocol, by_job};
-use crate::world::{Flaw, Setting, World};
+use crate::models::steps::{Protocol, by_job};
+use crate::models::world::{Flaw, Setting, World};
 
 pub const LAWS: &str = "the laws hold";
 pub const BLOCKS: &str = "no block has two workers";

@@ -9,9 +9,9 @@ use tessera_ledger::{
     PlannedWorker, State,
 };
 
-use crate::agent::{Life, Name, Session};
+use crate::models::agent::{Life, Name, Session};
+use crate::models::world::{Flaw, Setting, World};
 use crate::pool;
-use crate::world::{Flaw, Setting, World};
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use stateright::Property;
 use tessera_ledger::{AllocationId, Command, Epoch, JobId, LogTime, MoveId, NodeId, Outcome, Owner, Plan, Rank, State};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::agent::{Agent, Name};
+use crate::models::agent::{Agent, Name};
+use crate::models::steps::Protocol;
 use crate::pool;
-use crate::steps::Protocol;
 
 /// One rule that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

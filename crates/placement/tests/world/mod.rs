@@ -204,6 +204,15 @@ impl World {
         }
     }
 
+    /// Submits a job and sees it run.
+    pub fn run(&mut self, spec: JobSpec) -> JobId {
+        let id = self.submit(spec);
+        self.place();
+        self.start(id);
+        assert_eq!(self.job_state(id), JobState::Running);
+        id
+    }
+
     /// All workers of a job are started.
     pub fn start(&mut self, job: JobId) {
         self.all_of(job, &Observation::Running);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::members::{Members, leases};
+use crate::pool::members::{Members, leases};
 
 /// How long the threads are taken: several times as long as the others wait for a leader.
 const TAKEN: Duration = Duration::from_millis(1_500);

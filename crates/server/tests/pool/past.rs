@@ -10,8 +10,8 @@ use tessera_simulate::replay::{Finding, PastDecision, Replay};
 use tessera_store::StoreError;
 use tessera_store::rocks::{self, RocksOptions};
 
-use crate::agent::FakeAgent;
-use crate::members::{Members, job};
+use crate::pool::agent::FakeAgent;
+use crate::pool::members::{Members, job};
 
 /// Makes every decision of a data folder again.
 fn decisions(folder: &Path, follows: Option<u64>) -> Vec<PastDecision> {

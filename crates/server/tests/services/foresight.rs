@@ -6,8 +6,8 @@ use tessera_api::v1::{self, CardKind, CompactionPhase, ErrorReason, JobState, Mo
 use tessera_ledger::{JobId, Observation};
 use tonic::Code;
 
-use crate::support::fixture::{grant, node, report, spec, submit};
-use crate::support::{Clients, Cluster, assert_refused, id};
+use crate::services::support::fixture::{grant, node, report, spec, submit};
+use crate::services::support::{Clients, Cluster, assert_refused, id};
 
 fn named(name: &str) -> v1::NodeRef {
     v1::NodeRef { r#ref: Some(Ref::Name(name.to_owned())) }

@@ -7,8 +7,8 @@ use tessera_api::v1::{self, Consistency, ErrorReason};
 use tonic::{Code, Request};
 use tonic_types::StatusExt;
 
-use crate::support::fixture::{node, submission, submit};
-use crate::support::{Cluster, assert_refused, within};
+use crate::services::support::fixture::{node, submission, submit};
+use crate::services::support::{Cluster, assert_refused, within};
 
 #[tokio::test]
 async fn a_follower_takes_writes_and_questions_and_reads_its_own_writes() {
@@ -52,7 +52,7 @@ async fn without_a_quorum_writes_are_refused_in_time_and_stale_reads_answer_with
     let last = cluster.follower().await.id;
     let revision = cluster.leader().await.pool.view().current().revision();
     let view = cluster.members.iter().find(|member| member.id == last).expect("it is there").pool.view().clone();
-    view.at_least(revision, crate::support::soon()).await.expect("it catches up");
+    view.at_least(revision, crate::services::support::soon()).await.expect("it catches up");
     for id in [1, 2, 3].into_iter().filter(|id| *id != last) {
         cluster.kill(id);
     }

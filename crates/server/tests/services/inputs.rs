@@ -10,8 +10,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tower::ServiceExt;
 
-use crate::support::fixture::{node, spec, submission};
-use crate::support::{Cluster, TestMember, assert_refused, channel, id};
+use crate::services::support::fixture::{node, spec, submission};
+use crate::services::support::{Cluster, TestMember, assert_refused, channel, id};
 
 /// What every refusal must leave as it was.
 fn fingerprint(member: &TestMember) -> (usize, usize, u64) {
@@ -72,7 +72,7 @@ async fn a_demand_that_can_never_be_met_is_refused_at_once_naming_the_total() {
     let spec = Some(v1::JobSpec { virtual_card: Some(card), ..spec(1) });
     let memory = jobs.submit_job(v1::SubmitJobRequest { request_id: id(), spec }).await;
     assert_refused(memory, Code::FailedPrecondition, ErrorReason::ExceedsMemory);
-    let unknown = Some(v1::JobSpec { queue: "nobody".to_owned(), ..crate::support::fixture::spec(1) });
+    let unknown = Some(v1::JobSpec { queue: "nobody".to_owned(), ..crate::services::support::fixture::spec(1) });
     let answer = jobs.submit_job(v1::SubmitJobRequest { request_id: id(), spec: unknown }).await;
     assert_refused(answer, Code::NotFound, ErrorReason::QueueUnknown);
     assert_eq!(fingerprint(member), before);
@@ -222,7 +222,8 @@ async fn a_client_that_stalls_in_the_middle_of_a_request_is_let_go() {
             .header("grpc-timeout", "2S")
             .body(stalled(Bytes::from_static(&[0, 0, 0, 0, 9, 10])))
             .expect("a request");
-        let response = crate::support::within("it is answered", channel.oneshot(request)).await.expect("an answer");
+        let response =
+            crate::services::support::within("it is answered", channel.oneshot(request)).await.expect("an answer");
         let status = Status::from_header_map(response.headers()).expect("a refusal");
         assert_eq!(reason_of(&status), Some(ErrorReason::DeadlineExceeded), "{method}: {status:?}");
     }

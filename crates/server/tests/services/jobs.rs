@@ -4,8 +4,8 @@ use tessera_api::v1::{self, Consistency, ErrorReason, JobState, PlanVerdict};
 use tessera_ledger::Observation;
 use tonic::{Code, Request};
 
-use crate::support::fixture::{grant, node, report, spec, submission, submit};
-use crate::support::{Cluster, assert_refused, id};
+use crate::services::support::fixture::{grant, node, report, spec, submission, submit};
+use crate::services::support::{Cluster, assert_refused, id};
 
 fn get(job_id: u64) -> v1::GetJobRequest {
     v1::GetJobRequest { job_id, ..Default::default() }

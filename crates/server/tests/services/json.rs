@@ -7,9 +7,9 @@ use tessera_gateway::routes::{ROUTES, Route, Verb};
 use tessera_server::grpc::GrpcSettings;
 use tessera_server::limits::MemberLimits;
 
-use crate::support::fixture::{node, submit};
-use crate::support::http::{Events, PlainPages, ask, get, post};
-use crate::support::{Cluster, id, within};
+use crate::services::support::fixture::{node, submit};
+use crate::services::support::http::{Events, PlainPages, ask, get, post};
+use crate::services::support::{Cluster, id, within};
 
 fn spec() -> Value {
     json!({ "name": "train", "command": ["python", "train.py"], "virtualCard": { "milliTflops": "2000" } })
@@ -279,7 +279,9 @@ async fn a_watch_goes_on_after_the_event_that_was_seen_last() {
     let mut first = Events::open(&member.address, path, &[]).await;
     submitted(&member.address).await;
     let changed = |wanted: &'static str| {
-        move |event: &crate::support::http::Event| event.data["event"]["jobId"] == wanted && !event.id.is_empty()
+        move |event: &crate::services::support::http::Event| {
+            event.data["event"]["jobId"] == wanted && !event.id.is_empty()
+        }
     };
     let seen = first.next_like(changed("1")).await;
     drop(first);

@@ -18,8 +18,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tower::ServiceExt;
 
-use crate::support::fixture::{node, spec, submission, submit};
-use crate::support::{Clients, Cluster, TestMember, assert_refused, channel, id, within};
+use crate::services::support::fixture::{node, spec, submission, submit};
+use crate::services::support::{Clients, Cluster, TestMember, assert_refused, channel, id, within};
 
 async fn limited(limits: MemberLimits) -> Cluster {
     Cluster::with(1, GrpcSettings { limits, ..GrpcSettings::default() }).await

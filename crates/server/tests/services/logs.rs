@@ -5,9 +5,9 @@ use tessera_ledger::{AllocationId, JobId, NodeId, Observation, StopCause};
 use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
-use crate::support::agent::{FakeAgent, Output};
-use crate::support::fixture::{grant, node_at, report, submit};
-use crate::support::{Clients, Cluster, assert_refused, within};
+use crate::services::support::agent::{FakeAgent, Output};
+use crate::services::support::fixture::{grant, node_at, report, submit};
+use crate::services::support::{Clients, Cluster, assert_refused, within};
 
 fn output(text: &str, over: bool) -> Option<Output> {
     Some(Output { bytes: text.as_bytes().to_vec(), over })

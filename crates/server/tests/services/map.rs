@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tessera_api::v1;
 
-use crate::support::Cluster;
-use crate::support::fixture::{grant, node, submit};
-use crate::support::http::{Events, PlainPages, get};
+use crate::services::support::Cluster;
+use crate::services::support::fixture::{grant, node, submit};
+use crate::services::support::http::{Events, PlainPages, get};
 
 fn sum(cards: &Value, column: &str) -> u64 {
     cards[column].as_array().expect("a column").iter().map(|some| some.as_u64().expect("a number")).sum()
@@ -62,7 +62,7 @@ async fn a_watcher_sees_rows_change_and_nodes_come() {
     assert_eq!(changed.data["cards"], json!([[0, 0, 10, 6, 4, 0, 0, 0, 0, job.0, 0, 1, 255]]));
     assert_eq!(changed.data["queues"], json!(["default"]), "a name that is new is sent with the row that uses it");
     let drain = v1::DrainNodeRequest {
-        request_id: crate::support::id(),
+        request_id: crate::services::support::id(),
         node: Some(v1::NodeRef { r#ref: Some(v1::node_ref::Ref::Name("n0".to_owned())) }),
         reason: "repair".to_owned(),
         deadline: None,

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::support::fixture::{node, submit};
-use crate::support::{Clients, Cluster, assert_refused, id, within};
+use crate::services::support::fixture::{node, submit};
+use crate::services::support::{Clients, Cluster, assert_refused, id, within};
 
 #[tokio::test]
 async fn members_are_seen_and_leadership_moves() {

@@ -3,8 +3,8 @@
 use tessera_api::v1::{self, ErrorReason, JobState};
 use tonic::Code;
 
-use crate::support::fixture::{node, submit};
-use crate::support::{Clients, Cluster, assert_refused};
+use crate::services::support::fixture::{node, submit};
+use crate::services::support::{Clients, Cluster, assert_refused};
 
 async fn page(clients: &Clients, filter: Option<v1::JobFilter>, token: &str) -> v1::ListJobsResponse {
     let request = v1::ListJobsRequest { filter, page_size: 4, page_token: token.to_owned(), ..Default::default() };
@@ -41,7 +41,7 @@ async fn filters_narrow_a_list_and_bind_its_token() {
     for _ in 0..6 {
         jobs.push(submit(clients, 1).await);
     }
-    crate::support::fixture::grant(&cluster, jobs[2], place, 1).await;
+    crate::services::support::fixture::grant(&cluster, jobs[2], place, 1).await;
     let starting = v1::JobFilter { states: vec![JobState::Starting.into()], ..Default::default() };
     assert_eq!(numbers(&page(clients, Some(starting), "").await), [jobs[2].0]);
     let on_node = v1::JobFilter { node_name: "n0".to_owned(), ..Default::default() };
@@ -97,8 +97,8 @@ async fn a_page_of_large_jobs_stays_readable() {
     node(&cluster, "n0", &[10]).await;
     let clients = &cluster.members[0].clients;
     for _ in 0..12 {
-        let spec = v1::JobSpec { script: "x".repeat(900_000), ..crate::support::fixture::spec(1) };
-        let request = v1::SubmitJobRequest { request_id: crate::support::id(), spec: Some(spec) };
+        let spec = v1::JobSpec { script: "x".repeat(900_000), ..crate::services::support::fixture::spec(1) };
+        let request = v1::SubmitJobRequest { request_id: crate::services::support::id(), spec: Some(spec) };
         clients.jobs.clone().submit_job(request).await.expect("it is within the limits");
     }
     let (mut seen, mut token) = (Vec::new(), String::new());

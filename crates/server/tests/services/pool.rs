@@ -5,8 +5,8 @@ use tessera_api::v1::{self, BlockState, Eligibility, ErrorReason, NodeState};
 use tessera_ledger::Command;
 use tonic::Code;
 
-use crate::support::fixture::{grant, node, submit};
-use crate::support::{Cluster, assert_refused, id};
+use crate::services::support::fixture::{grant, node, submit};
+use crate::services::support::{Cluster, assert_refused, id};
 
 fn named(name: &str) -> Option<v1::NodeRef> {
     Some(v1::NodeRef { r#ref: Some(Ref::Name(name.to_owned())) })

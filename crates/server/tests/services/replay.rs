@@ -3,8 +3,8 @@
 use tessera_api::v1::{self, ErrorReason};
 use tonic::Code;
 
-use crate::support::fixture::{node, spec, submission};
-use crate::support::{Cluster, assert_refused, id, within};
+use crate::services::support::fixture::{node, spec, submission};
+use crate::services::support::{Cluster, assert_refused, id, within};
 
 #[tokio::test]
 async fn the_same_request_is_answered_the_same_and_another_under_its_id_is_refused() {

@@ -19,8 +19,8 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::support::fixture::{node, submission, submit};
-use crate::support::{Cluster, assert_refused, channel, within};
+use crate::services::support::fixture::{node, submission, submit};
+use crate::services::support::{Cluster, assert_refused, channel, within};
 
 #[tokio::test]
 async fn health_says_alive_and_ready() {

@@ -18,9 +18,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt;
 
-use crate::limits::{raw, stalled};
-use crate::support::fixture::{node, spec, submission};
-use crate::support::{Clients, Cluster, TestMember, assert_refused, id, within};
+use crate::services::limits::{raw, stalled};
+use crate::services::support::fixture::{node, spec, submission};
+use crate::services::support::{Clients, Cluster, TestMember, assert_refused, id, within};
 
 /// What became of the jobs of a stream, by their places.
 type Outcomes = BTreeMap<u64, Result<v1::SubmitJobResponse, Status>>;

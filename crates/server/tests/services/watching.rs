@@ -12,8 +12,8 @@ use tessera_server::services::watch::WatchSettings;
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt;
 
-use crate::support::fixture::{grant, node, submit};
-use crate::support::{Clients, Cluster, assert_refused, id, propose, soon, within};
+use crate::services::support::fixture::{grant, node, submit};
+use crate::services::support::{Clients, Cluster, assert_refused, id, propose, soon, within};
 
 /// (revision, ordinal) of an event.
 type Place = (u64, u32);
@@ -264,7 +264,8 @@ async fn a_watcher_that_does_not_read_is_cut_and_can_go_on() {
     node(&cluster, "n0", &[10_000]).await;
     let member = &cluster.members[0];
     let mut stalled = watch(&member.clients, Some(Start::AfterRevision(0))).await;
-    let spec = tessera_api::job_spec::job_of_request(Some(crate::support::fixture::spec(1))).expect("a good job");
+    let spec =
+        tessera_api::job_spec::job_of_request(Some(crate::services::support::fixture::spec(1))).expect("a good job");
     let spec = std::sync::Arc::new(spec);
     let is_cut = || member.pool.metrics().encode().expect("text").contains("watch=\"jobs\",reason=\"too_slow\"} 1");
     // The buffers of the connection fill up first.

@@ -123,7 +123,7 @@ macro_rules! contract {
     (@tests $bed:expr, $module:ident: $($test:ident),* $(,)?) => {
         $(#[test]
         fn $test() {
-            contract::$module::$test(&$bed);
+            $crate::contract::$module::$test(&$bed);
         })*
     };
 }

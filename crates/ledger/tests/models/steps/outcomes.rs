@@ -6,9 +6,10 @@ use stateright::Model;
 use tessera_ledger::{Command, NodeId, Observation, Plan, PlanPart, State, StopCause, WorkerReport, WorkerState};
 
 use super::{Protocol, Step, id};
-use crate::agent::{Agent, Life, Name, Said};
+
+use crate::models::agent::{Agent, Life, Name, Said};
+use crate::models::world::{Flaw, World};
 use crate::pool;
-use crate::world::{Flaw, World};
 
 impl Protocol {
     fn take(&self, world: &mut World, node: usize, acknowledged: bool) {
@@ -62,7 +63,7 @@ impl Protocol {
         let Some(session) = &mut world.agents[node].session else { return };
         session.begun = true;
         for (name, desire) in &orders.list {
-            if *desire == crate::agent::Desire::Forget {
+            if *desire == crate::models::agent::Desire::Forget {
                 session.present.remove(name);
                 session.ordered.remove(name);
             } else {
@@ -72,7 +73,7 @@ impl Protocol {
         if orders.complete {
             let strangers: Vec<Name> = session.present.keys().copied().collect();
             for name in strangers.into_iter().filter(|name| !orders.list.contains_key(name)) {
-                session.ordered.insert(name, crate::agent::Desire::Stop);
+                session.ordered.insert(name, crate::models::agent::Desire::Stop);
             }
         }
         session.orders = Some(orders);
@@ -229,6 +230,6 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<stateright::Property<Self>> {
-        crate::promises::all(&self.setting)
+        crate::models::promises::all(&self.setting)
     }
 }

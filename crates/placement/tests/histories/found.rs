@@ -2,8 +2,8 @@
 
 use tessera_ledger::{CardKind, Eligibility, Span};
 
-use super::world::history::{Request, Step};
 use super::{limits, play};
+use crate::world::history::{Request, Step};
 
 fn submit(request: Request) -> Step {
     Step::Submit(Box::new(request))

@@ -24,8 +24,6 @@
 mod agent;
 mod grants;
 mod moves;
-#[path = "../pool/mod.rs"]
-mod pool;
 mod promises;
 mod steps;
 mod world;

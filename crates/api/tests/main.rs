@@ -1,0 +1,10 @@
+//! What the API takes and shows: job files and their document, requests that are refused, views.
+
+#[path = "../../ledger/tests/arbitrary/mod.rs"]
+mod arbitrary;
+mod bad_requests;
+mod job_file;
+mod job_file_document;
+#[path = "../../ledger/tests/pool/mod.rs"]
+mod pool;
+mod views;

@@ -1,0 +1,12 @@
+//! One contract for both stores, and what each of them does when it crashes, fills up or is damaged.
+
+mod contract;
+mod contract_memory;
+mod contract_rocks;
+mod memory_crash;
+mod memory_faults;
+mod model;
+mod rocks_crash;
+mod rocks_damage;
+mod rocks_full;
+mod rocks_groups;
