@@ -13,7 +13,7 @@ pub const PYTHON: &str = "/usr/bin/python3";
 /// A program in Python with numpy, as workers run it: with nothing of this environment, in which numpy's libraries may
 /// be told to compute in other steps, to other bits.
 #[must_use]
-pub fn python(program: &str) -> Command {
+pub fn python(program: &Path) -> Command {
     let mut run = Command::new(PYTHON);
     run.env_clear().arg(program);
     run

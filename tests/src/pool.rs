@@ -5,6 +5,7 @@ mod asking;
 mod ending;
 mod options;
 mod ports;
+mod programs;
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -15,9 +16,11 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 pub use options::{CardSpec, Options, REFERENCE_POOL};
+pub use programs::{PROGRAMS, helper_here, program_here};
 
 use self::options::lease_options;
 use self::ports::free_address;
+use self::programs::{can_be_entered, copy_programs};
 use crate::process::Process;
 use crate::wait::until;
 
@@ -63,15 +66,23 @@ pub struct Pool {
     folder: TempDir,
 }
 
-/// The `tessera` binary: `TESSERA_BIN`, or the one built beside this test.
+/// What names outside of the folder of a pool begin with, so that a run of the suite finds what is left of it; empty
+/// outside of one.
+#[must_use]
+pub fn run_mark() -> String {
+    std::env::var("TESSERA_SUITE").map(|run| run + "-").unwrap_or_default()
+}
+
+/// The `tessera` binary: `TESSERA_BIN`, or the one that cargo made with this test.
 #[must_use]
 pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("TESSERA_BIN") {
         return PathBuf::from(path);
     }
     let test = std::env::current_exe().expect("a test knows its own file");
-    let folder = test.parent().and_then(Path::parent).expect("tests lie in <profile>/deps");
-    let path = folder.join("tessera");
+    let beside = test.parent().and_then(Path::parent).expect("tests lie in <profile>/deps");
+    let made = std::env::var_os("CARGO_TARGET_DIR").map(|made| Path::new(&made).join("debug"));
+    let path = made.unwrap_or_else(|| beside.to_path_buf()).join("tessera");
     assert!(path.exists(), "{} is not built: run `cargo build -p tessera-cli`, or set TESSERA_BIN", path.display());
     path
 }
@@ -93,8 +104,11 @@ impl Pool {
         let folder = tempfile::Builder::new().prefix("tessera-e2e-").tempdir()?;
         // Workers have identities of their own and write into it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777))?;
+        can_be_entered(folder.path())?;
+        copy_programs(folder.path())?;
         let (environment, bucket) = (options.environment.clone(), options.bucket.clone());
-        let agent_config = options.agent_config.clone();
+        let programs = folder.path().join("programs").display().to_string();
+        let agent_config = options.agent_config.replace(PROGRAMS, &programs);
         let mut pool =
             Self { nodes: vec![], members: vec![], accept_pool: None, agent_config, environment, bucket, folder };
         for place in 0..options.members {
@@ -154,7 +168,7 @@ impl Pool {
 
     fn prepare_node(&mut self, place: usize, cards: Option<&[CardSpec]>, lines: &str) -> Result<()> {
         // Workers of pools that run side by side share the host's control groups: names must not meet.
-        let pool = self.folder().file_name().unwrap_or_default().to_string_lossy().replace("tessera-e2e-", "");
+        let pool = self.folder().file_name().unwrap_or_default().to_string_lossy().replace("tessera-e2e-", &run_mark());
         let name = format!("{}-node-{place}", pool.trim_start_matches('.'));
         let (data, http) = (self.folder().join(&name), free_address("127.0.0.1")?);
         let inventory = cards.map(|cards| self.write_inventory(&name, cards, lines)).transpose()?;

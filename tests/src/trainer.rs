@@ -7,15 +7,18 @@ use tessera_client::Client;
 
 use crate::jobs::{get, on, output, shell, wait_for};
 use crate::paced::{PYTHON, Paced, comes_to, python};
-use crate::pool::Pool;
+use crate::pool::{Pool, helper_here, program_here};
 use crate::wait::until;
 
-const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trainer.py");
-const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent/python");
+const TRAINER: &str = "trainer.py";
 const STEPS: u64 = 400;
 
 /// A program that computes as far as it is let, and what it leaves behind.
-pub struct Trainer(Paced);
+pub struct Trainer {
+    paced: Paced,
+    program: String,
+    helper: String,
+}
 
 impl Trainer {
     /// Whose files lie in a folder of this name that all nodes see.
@@ -23,15 +26,16 @@ impl Trainer {
     /// # Errors
     /// The folder cannot be made.
     pub fn new(pool: &Pool, name: &str) -> Result<Self> {
-        Ok(Self(Paced::new(pool.shared_folder(name)?)))
+        let paced = Paced::new(pool.shared_folder(name)?);
+        Ok(Self { paced, program: pool.program(TRAINER), helper: pool.helper() })
     }
 
     /// The job, on so many TFLOPS of one card; asked to save every so many seconds, if at all.
     #[must_use]
     pub fn spec(&self, tflops: u64, every: Option<i64>) -> JobSpec {
-        let line = format!("exec {PYTHON} {TRAINER} {} {STEPS}", self.0.folder().display());
+        let line = format!("exec {PYTHON} {} {} {STEPS}", self.program, self.paced.folder().display());
         let mut spec = on(shell(&line), tflops, Span::Card);
-        spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
+        spec.environment.insert("PYTHONPATH".to_owned(), self.helper.clone());
         spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
         let seconds = |seconds| prost_types::Duration { seconds, nanos: 0 };
         spec.checkpoint = Some(CheckpointPolicy {
@@ -49,7 +53,7 @@ impl Trainer {
     /// # Errors
     /// That cannot be written.
     pub fn limit(&self, step: u64) -> Result<()> {
-        self.0.limit(step)
+        self.paced.limit(step)
     }
 
     /// Makes it slow to stop: it saves itself when the gate is gone.
@@ -57,7 +61,7 @@ impl Trainer {
     /// # Errors
     /// That cannot be written.
     pub fn shut_gate(&self) -> Result<()> {
-        self.0.write("gate", "")
+        self.paced.write("gate", "")
     }
 
     /// Lets it save itself.
@@ -65,7 +69,7 @@ impl Trainer {
     /// # Errors
     /// The gate was not shut.
     pub fn open_gate(&self) -> Result<()> {
-        Ok(std::fs::remove_file(self.0.folder().join("gate"))?)
+        Ok(std::fs::remove_file(self.paced.folder().join("gate"))?)
     }
 
     /// Waits until the attempt has been told to stop, and waits for its gate.
@@ -82,7 +86,7 @@ impl Trainer {
     /// The lines of one of its files; none when it is not there.
     #[must_use]
     pub fn lines(&self, name: &str) -> Vec<String> {
-        self.0.lines(name)
+        self.paced.lines(name)
     }
 
     /// Attempt, node and first step of each run of a worker.
@@ -110,7 +114,7 @@ impl Trainer {
     #[must_use]
     pub fn is_now_at(&self, rank: u32, attempt: u32, step: u64) -> bool {
         let here = self.runs(rank).last().is_some_and(|(number, ..)| *number == attempt);
-        let at = std::fs::read_to_string(self.0.folder().join(format!("at-{rank}")));
+        let at = std::fs::read_to_string(self.paced.folder().join(format!("at-{rank}")));
         here && at.is_ok_and(|at| at == step.to_string())
     }
 }
@@ -121,9 +125,9 @@ impl Trainer {
 /// It does not run here.
 pub fn undisturbed() -> Result<String> {
     let folder = tempfile::tempdir()?;
-    let mut run = python(TRAINER);
+    let mut run = python(&program_here(TRAINER));
     run.args([&folder.path().display().to_string(), &STEPS.to_string()])
-        .env("PYTHONPATH", HELPER)
+        .env("PYTHONPATH", helper_here())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("TESSERA_CHECKPOINT_DIR", folder.path());
     comes_to(&mut run)

@@ -9,14 +9,15 @@ use tessera_client::Client;
 
 use crate::jobs::{on, output, shell, wait_for};
 use crate::paced::{PYTHON, Paced, comes_to, python};
-use crate::pool::Pool;
+use crate::pool::{Pool, program_here};
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/unaware.py");
+const PROGRAM: &str = "unaware.py";
 pub const STEPS: u64 = 400;
 
 /// A program that computes as far as it is let, and what it leaves behind.
 pub struct Unaware {
     paced: Paced,
+    program: String,
     words: String,
 }
 
@@ -26,7 +27,8 @@ impl Unaware {
     /// # Errors
     /// The folder cannot be made.
     pub fn new(pool: &Pool, words: &str) -> Result<Self> {
-        let program = Self { paced: Paced::new(pool.shared_folder("program")?), words: words.to_owned() };
+        let paced = Paced::new(pool.shared_folder("program")?);
+        let program = Self { paced, program: pool.program(PROGRAM), words: words.to_owned() };
         program.limit(50)?;
         Ok(program)
     }
@@ -34,7 +36,7 @@ impl Unaware {
     /// The job, on so many TFLOPS of one card.
     #[must_use]
     pub fn spec(&self, tflops: u64) -> JobSpec {
-        let line = format!("exec {PYTHON} {PROGRAM} {} {STEPS} {}", self.paced.folder().display(), self.words);
+        let line = format!("exec {PYTHON} {} {} {STEPS} {}", self.program, self.paced.folder().display(), self.words);
         let mut spec = on(shell(&line), tflops, Span::Card);
         let grace = Some(prost_types::Duration { seconds: 50, nanos: 0 });
         let mode = CheckpointMode::Transparent.into();
@@ -83,7 +85,7 @@ impl Unaware {
     fn undisturbed(&self) -> Result<String> {
         let folder = tempfile::tempdir()?;
         let words = self.words.split_whitespace();
-        let mut run = python(PROGRAM);
+        let mut run = python(&program_here(PROGRAM));
         run.arg(folder.path()).arg(STEPS.to_string()).args(words).current_dir(folder.path());
         comes_to(&mut run)
     }

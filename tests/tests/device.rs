@@ -5,14 +5,13 @@
 use anyhow::{Context, Result};
 use tessera_api::v1::{Access, CancelJobRequest, CardKind, Job, JobSpec, JobState, Span};
 use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
-use tessera_tests::pool::{Options, Pool};
+use tessera_tests::pool::{Options, PROGRAMS, Pool};
 use tessera_tests::wait::until;
-
-const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slice_server.py");
 
 /// A pool of one node that serves devices.
 async fn pool(start_within: &str) -> Result<Pool> {
-    let agent_config = format!("[device]\npython = {SERVER:?}\nstart_within = \"{start_within}\"\n");
+    let agent_config =
+        format!("[device]\npython = \"{PROGRAMS}/slice_server.py\"\nstart_within = \"{start_within}\"\n");
     Pool::start(Options { nodes: vec![vec![("gpu", 8), ("gpu", 8)]], agent_config, ..Options::default() }).await
 }
 

@@ -13,15 +13,16 @@ use tessera_api::v1::{CheckpointMode, CheckpointPolicy, Job, JobSpec, JobState, 
 use tessera_tests::dumping::{pool_that_dumps, socket_of_a_stranger};
 use tessera_tests::jobs::{get, on, output, resume, shell, submit, suspend, wait_for};
 use tessera_tests::paced::{Paced, comes_to};
-use tessera_tests::pool::{Options, Pool};
+use tessera_tests::pool::{Options, Pool, program_here};
 use tessera_tests::wait::until;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/falls_back.py");
+const PROGRAM: &str = "falls_back.py";
 const STEPS: u64 = 400;
 
 /// The program, and what it is told and tells.
 struct Program {
     paced: Paced,
+    program: String,
     socket: PathBuf,
 }
 
@@ -29,12 +30,12 @@ impl Program {
     fn new(pool: &Pool) -> Result<Self> {
         let paced = Paced::new(pool.shared_folder("program")?);
         paced.limit(50)?;
-        Ok(Self { paced, socket: socket_of_a_stranger(pool)? })
+        Ok(Self { paced, program: pool.program(PROGRAM), socket: socket_of_a_stranger(pool)? })
     }
 
     fn spec(&self) -> JobSpec {
         let (folder, socket) = (self.paced.folder().display(), self.socket.display());
-        let mut spec = on(shell(&format!("exec python3 {PROGRAM} {folder} {STEPS} {socket}")), 8, Span::Card);
+        let mut spec = on(shell(&format!("exec python3 {} {folder} {STEPS} {socket}", self.program)), 8, Span::Card);
         spec.checkpoint = Some(CheckpointPolicy {
             mode: CheckpointMode::Transparent.into(),
             fallback: CheckpointMode::Cooperative.into(),
@@ -65,7 +66,11 @@ impl Program {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("limit"), STEPS.to_string())?;
         let mut run = Command::new("python3");
-        run.arg(PROGRAM).arg(folder.path()).arg(STEPS.to_string()).arg(&self.socket).current_dir(folder.path());
+        run.arg(program_here(PROGRAM))
+            .arg(folder.path())
+            .arg(STEPS.to_string())
+            .arg(&self.socket)
+            .current_dir(folder.path());
         comes_to(&mut run)
     }
 }

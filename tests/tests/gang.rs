@@ -9,8 +9,7 @@ use tessera_tests::pool::{Options, Pool};
 async fn a_gang_over_three_nodes_reduces_together() -> Result<()> {
     let pool = Pool::start(Options::default()).await?;
     let client = pool.client();
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gang.py");
-    let mut spec = on(shell(&format!("exec python3 {program}")), 5, Span::Card);
+    let mut spec = on(shell(&format!("exec python3 {}", pool.program("gang.py"))), 5, Span::Card);
     spec.gang = 3;
     let job = submit(&client, spec).await?;
     let done = wait_for(&client, job, JobState::Completed).await?;

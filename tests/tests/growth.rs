@@ -7,9 +7,6 @@ use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/elastic.py");
-const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent/python");
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_goes_on_with_more_virtual_cards_when_there_is_room() -> Result<()> {
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;
@@ -22,8 +19,9 @@ async fn a_gang_goes_on_with_more_virtual_cards_when_there_is_room() -> Result<(
     wait_for(&client, other, JobState::Running).await?;
 
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
-    let mut spec = on(shell(&format!("exec python3 {PROGRAM} {} 100", out.display())), 8, Span::Card);
-    spec.environment.insert("PYTHONPATH".to_owned(), HELPER.to_owned());
+    let mut spec =
+        on(shell(&format!("exec python3 {} {} 100", pool.program("elastic.py"), out.display())), 8, Span::Card);
+    spec.environment.insert("PYTHONPATH".to_owned(), pool.helper());
     spec.environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
     let mode = CheckpointMode::Cooperative.into();
     let checkpoint = Some(CheckpointPolicy {

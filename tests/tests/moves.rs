@@ -225,7 +225,7 @@ async fn a_job_whose_target_dies_resumes_elsewhere() -> Result<()> {
 async fn a_gang_meets_again_where_it_was_moved() -> Result<()> {
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 4], ..Options::default() }).await?;
     let client = pool.client();
-    let gang = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gang.py");
+    let gang = pool.program("gang.py");
     let diary = Diary::new(&pool, "diary")?;
     let begun = diary.0.join("runs");
     let program = format!(

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, unshare};
 use tessera_api::v1::{CardKind, JobSpec, JobState, Span};
 use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
-use tessera_tests::pool::{Options, Pool};
+use tessera_tests::pool::{Options, Pool, run_mark};
 use tessera_tests::wait::until;
 
 fn ip(arguments: &str) -> Result<()> {
@@ -25,7 +25,7 @@ impl FarNetwork {
     fn make() -> Result<Self> {
         unshare(CloneFlags::CLONE_NEWNET).context("a network namespace of the test's own")?;
         ip("link set lo up")?;
-        let far = Self(format!("tessera-far-{}", std::process::id()));
+        let far = Self(format!("tessera-{}far-{}", run_mark(), std::process::id()));
         ip(&format!("netns add {}", far.0))?;
         ip(&format!("link add near type veth peer name far netns {}", far.0))?;
         ip("addr add 10.99.0.1/30 dev near")?;

@@ -11,11 +11,11 @@ use tessera_api::v1::{JobSpec, JobState, Span};
 use tessera_client::Client;
 use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
 use tessera_tests::page;
-use tessera_tests::pool::{Options, Pool};
+use tessera_tests::pool::{Options, Pool, program_here};
 use tessera_tests::trainer::{Trainer, comes_to_the_same};
 use tessera_tests::wait::until;
 
-const TENANT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tenant.py");
+const TENANT: &str = "tenant.py";
 /// Processor time in seconds over which shares are judged.
 const JUDGED: f64 = 2.0;
 
@@ -34,13 +34,17 @@ async fn card(blocks: u32, round: &str) -> Result<Pool> {
 /// Programs that compute, and how long they have.
 struct Tenants<'a> {
     client: &'a Client,
+    program: String,
     out: PathBuf,
 }
 
 impl Tenants<'_> {
     fn spec(&self, name: &str, blocks: u64, elastic: bool, more: &str) -> JobSpec {
-        let mut spec =
-            on(shell(&format!("exec python3 {TENANT} {} {name} {more}", self.out.display())), blocks, Span::Card);
+        let mut spec = on(
+            shell(&format!("exec python3 {} {} {name} {more}", self.program, self.out.display())),
+            blocks,
+            Span::Card,
+        );
         spec.virtual_card.get_or_insert_default().elastic = elastic;
         spec
     }
@@ -75,7 +79,7 @@ impl Tenants<'_> {
             wait_for(self.client, *job, JobState::Completed).await?;
             let said = output(self.client, *job, 0).await?;
             let (steps, state) = said.trim().split_once(' ').context("two words")?;
-            let right = Command::new("python3").args([TENANT, steps]).output()?;
+            let right = Command::new("python3").arg(program_here(TENANT)).arg(steps).output()?;
             assert_eq!(state, String::from_utf8(right.stdout)?.trim(), "standing still changes nothing");
         }
         Ok(())
@@ -95,7 +99,7 @@ async fn slicing(pool: &Pool) -> Option<Value> {
 async fn programs_get_time_by_their_blocks_and_come_to_what_they_should() -> Result<()> {
     let pool = card(8, "200ms").await?;
     let client = pool.client();
-    let tenants = Tenants { client: &client, out: pool.shared_folder("out")? };
+    let tenants = Tenants { client: &client, program: pool.program(TENANT), out: pool.shared_folder("out")? };
     let jobs = [tenants.start("large", 6, false, "").await?, tenants.start("small", 2, false, "").await?];
     let had = tenants.gets(&["large", "small"]).await?;
     let ratio = had["large"] / had["small"];
@@ -126,7 +130,7 @@ async fn programs_get_time_by_their_blocks_and_come_to_what_they_should() -> Res
 async fn idle_time_is_lent_to_elastic_programs_only_and_given_back() -> Result<()> {
     let pool = card(8, "200ms").await?;
     let client = pool.client();
-    let tenants = Tenants { client: &client, out: pool.shared_folder("out")? };
+    let tenants = Tenants { client: &client, program: pool.program(TENANT), out: pool.shared_folder("out")? };
     let mut jobs = vec![tenants.start("waiting", 4, false, "waits").await?];
     jobs.push(tenants.start("elastic", 2, true, "").await?);
     jobs.push(tenants.start("strict", 2, false, "").await?);
@@ -144,7 +148,7 @@ async fn idle_time_is_lent_to_elastic_programs_only_and_given_back() -> Result<(
 async fn compaction_spares_switches() -> Result<()> {
     let pool = card(8, "200ms").await?;
     let client = pool.client();
-    let tenants = Tenants { client: &client, out: pool.shared_folder("out")? };
+    let tenants = Tenants { client: &client, program: pool.program(TENANT), out: pool.shared_folder("out")? };
     let mut jobs = Vec::new();
     for (name, blocks, elastic) in
         [("first", 2, false), ("left", 1, false), ("second", 2, false), ("gone", 1, false), ("third", 2, true)]

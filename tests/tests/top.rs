@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tessera_api::v1::{JobState, Span};
 use tessera_tests::jobs::{on, shell, submit, wait_for};
-use tessera_tests::pool::{Options, Pool, binary};
+use tessera_tests::pool::{Options, Pool, binary, program_here};
 use tessera_tests::wait::{PATIENCE, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
@@ -26,7 +26,7 @@ impl Terminal {
     fn run(pool: &Pool, arguments: &[&str]) -> Result<Self> {
         let servers: Vec<&str> = pool.members.iter().map(|member| member.address.as_str()).collect();
         let mut child = Command::new("python3")
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/terminal.py"))
+            .arg(program_here("terminal.py"))
             .arg(binary())
             .args(arguments)
             .env("TESSERA_SERVER", servers.join(","))
