@@ -41,6 +41,11 @@ def free_port():
     raise RuntimeError(f"all ports from {PORTS.start} to {PORTS.stop} are taken")
 
 
+def control_groups(folder, node):
+    """Where those of a node's workers lie: apart from those of other pools of this host, and where the suite looks for them."""
+    return "/".join(filter(None, ("tessera", os.environ.get("TESSERA_SUITE"), f"{folder.name}-{node}")))
+
+
 class Pool:
     """The processes of the demo; all of them, and only they, are ended by pid."""
 
@@ -61,9 +66,11 @@ class Pool:
         self.start(f"m{number}", "server", "--name", f"m{number}", "--listen", address, "--data-dir",
                    str(self.folder / f"m{number}"))
 
-    def start_agent(self, node):
+    def start_agent(self, node, *more):
+        config = self.folder / f"{node}.toml"
+        config.write_text(f'cgroup_root = "{control_groups(self.folder, node)}"\n')
         self.start(node, "agent", "--run-as", "agent", "--name", node, "--data-dir", str(self.folder / node), "--server",
-                   ",".join(self.members), "--inventory", str(HERE / "reference-pool.toml"))
+                   ",".join(self.members), "--inventory", str(HERE / "reference-pool.toml"), "--config", str(config), *more)
 
     def tessera(self, *arguments, check=True):
         done = subprocess.run([self.binary, *arguments], env=self.environment, capture_output=True, text=True, check=False)

@@ -138,7 +138,7 @@ class Rehearsal:
             *agent,
         ]
         for host in self.hosts:
-            group = f"tessera/{self.work.name}/{host.name}"
+            group = f"tessera/{self.work.name}/{os.environ.get('TESSERA_SUITE', 'run')}/{host.name}"
             lines += [
                 "[[host]]",
                 f'name = "{host.name}"',

@@ -12,7 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 if [ "${1:-}" != inside ]; then
     work=$(mktemp -d)
-    node=package-test-$$
+    node=package-test${TESSERA_SUITE:+-$TESSERA_SUITE}-$$
     cleanup() {
         find /sys/fs/cgroup -depth -type d -path "*/tessera/$node*" -exec rmdir {} + 2>/dev/null || true
         rm -rf "$work"

@@ -95,7 +95,7 @@ if [ "${1:-}" = guest ]; then
 fi
 if [ "${1:-}" != inside ]; then
     work=$(mktemp -d)
-    name=units-$$
+    name=units${TESSERA_SUITE:+-$TESSERA_SUITE}-$$
     cleanup() {
         find /sys/fs/cgroup -depth -type d \( -path "*/$name*" -o -path "*/tessera/$name*" \) -exec rmdir {} + 2>/dev/null || true
         rm -rf "$work"

@@ -23,7 +23,7 @@ from playwright.sync_api import expect, sync_playwright
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "deploy" / "demo"))
 
-from demo import free_port  # noqa: E402  (the folder has to be known first)
+from demo import control_groups, free_port  # noqa: E402  (the folder has to be known first)
 
 NODES = ["node-0", "node-1", "node-2", "node-3"]
 PATIENCE = 20_000  # milliseconds
@@ -65,8 +65,10 @@ class Pool:
         self.start_member()
         wait("the cluster to be made", lambda: self.tessera("cluster", "init", check=False).returncode == 0)
         for node in NODES:
+            config = self.folder / f"{node}.toml"
+            config.write_text(f'cgroup_root = "{control_groups(self.folder, node)}"\n')
             self.start(node, "agent", "--run-as", "agent", "--name", node, "--data-dir", str(self.folder / node), "--server",
-                       self.grpc, "--inventory", str(ROOT / "deploy/demo/reference-pool.toml"))
+                       self.grpc, "--inventory", str(ROOT / "deploy/demo/reference-pool.toml"), "--config", str(config))
         wait("four nodes to be ready", lambda: len(self.ask("node", "list")) == 4)
 
     def tessera(self, *arguments, check=True):

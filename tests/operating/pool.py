@@ -69,22 +69,7 @@ class Operated(Pool):
         )
 
     def start_agent(self, node):
-        self.start(
-            node,
-            "agent",
-            "--run-as",
-            "agent",
-            "--name",
-            node,
-            "--data-dir",
-            str(self.folder / node),
-            "--server",
-            ",".join(self.members),
-            "--inventory",
-            str(HERE / "reference-pool.toml"),
-            "--http",
-            self.agent_pages[node],
-        )
+        super().start_agent(node, "--http", self.agent_pages[node])
 
     def bring_up(self):
         """Everything runs, and all nodes are ready."""

@@ -1,4 +1,4 @@
-//! An agent as a program of its own: `agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM`. The tests kill and stop it.
+//! An agent as a program of its own: `agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM GROUPS`. The tests kill and stop it.
 
 use std::process::ExitCode;
 
@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [node, data, member, supervise] = arguments.as_slice() else {
-        eprintln!("usage: agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM");
+    let [node, data, member, supervise, groups] = arguments.as_slice() else {
+        eprintln!("usage: agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM GROUPS");
         return ExitCode::from(2);
     };
     let mut config = AgentConfig::new(node.clone(), data, vec![member.clone()]);
     config.cards = CardSource::None;
-    config.cgroup_root = Some(format!("tessera-test/{node}"));
+    config.cgroup_root = Some(format!("{groups}/{node}"));
     config.supervisor = SupervisorCommand { program: supervise.into(), arguments: Vec::new() };
     match tessera_agent::run(config, Pulse::default(), CancellationToken::new()).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "deploy" / "demo"))
 
-from demo import Pool, free_port, job_file, wait
+from demo import Pool, control_groups, free_port, job_file, wait
 
 
 def card(tflops=8, memory=16, model=None, kind="gpu", vendor="acme"):
@@ -53,7 +53,7 @@ class Served(Pool):
     def configure(self, node, settings, libraries):
         (self.folder / f"{node}.toml").write_text(
             # Other pools of this machine have nodes and workers of the same names.
-            f'cgroup_root = "tessera/{self.folder.name}-{node}"\n'
+            f'cgroup_root = "{control_groups(self.folder, node)}"\n'
             f'[device]\n{settings}python = "{sys.executable}"\nbuild = "{os.environ["TESSERA_BUILD"]}"\n'
             f'[device.environment]\nLD_LIBRARY_PATH = "{libraries}"\n'
             + "".join(f'{name} = "{value}"\n' for name, value in self.of_servers.items())

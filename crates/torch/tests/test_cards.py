@@ -4,6 +4,7 @@ machine lacks is a processor; everything else is as it is with one."""
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -145,7 +146,7 @@ class Found(Served):
         self.http = free_port()
         self.python = folder / "python"
         self.python.write_text(
-            f"#!/bin/sh\ncase \"$*\" in\n'-m tessera.devices'*) echo '{json.dumps({'cards': [card]})}';;\n*) exec {sys.executable} \"$@\";;\nesac\n"
+            f"#!/bin/sh\ncase \"$*\" in\n'-m tessera.devices'*) echo '{json.dumps({'cards': [card]})}';;\n*) exec {shlex.quote(sys.executable)} \"$@\";;\nesac\n"
         )
         self.python.chmod(0o755)
         super().__init__(folder, inventory='[[node]]\nname = "host"\n')

@@ -131,7 +131,8 @@ fn dead_pids_do_not_keep_a_group_from_being_empty() {
 fn version_1_stops_processes_and_kills_those_that_stand_still() {
     let found = Hierarchies::detect(Path::new("/")).expect("readable");
     let legacy = Hierarchies { unified: None, ..found };
-    let name = format!("tessera-test/frozen-{}", std::process::id());
+    let run = std::env::var("TESSERA_SUITE").unwrap_or_else(|_| "alone".to_owned());
+    let name = format!("tessera-test/{run}/frozen-{}", std::process::id());
     let group = WorkerGroup::create(&legacy, &name, Limits::default());
     if !group.is_tracked() {
         eprintln!("not run: no version 1 freezer can be written here");

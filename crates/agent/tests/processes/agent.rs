@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::leader::{Leader, order, reference};
-use super::support::{is_alive, pid_in, running_status, supervisor_program};
+use super::support::{control_groups, is_alive, pid_in, running_status, supervisor_program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tessera_agent::supervisor::status::Status;
@@ -53,7 +53,7 @@ pub fn config(data: &Path, leader: &Leader) -> AgentConfig {
     let mut config = AgentConfig::new("node-a", data.join("agent"), vec![leader.address()]);
     config.cards = CardSource::Inventory(inventory);
     config.http_listen = Some(([127, 0, 0, 1], 0).into());
-    config.cgroup_root = Some(format!("tessera-test/{}", data.file_name().expect("a name").to_string_lossy()));
+    config.cgroup_root = Some(format!("{}/{}", control_groups(), data.file_name().expect("a name").to_string_lossy()));
     config.supervisor = SupervisorCommand { program: supervisor_program(), arguments: Vec::new() };
     config
 }

@@ -11,7 +11,7 @@ use tessera_ledger::{AllocationId, Epoch, Rank};
 use wire::{StopCause, WorkerDesire, WorkerPhase};
 
 use super::leader::{Leader, order};
-use super::support::{example, is_alive, pid_in, running_status, supervisor_program, wait_for};
+use super::support::{control_groups, example, is_alive, pid_in, running_status, supervisor_program, wait_for};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::worker::WorkerId;
 
@@ -70,7 +70,7 @@ impl Drop for AgentProcess {
 
 fn spawn(node: &str, data: &Path, member: &str) -> Child {
     let mut command = Command::new(example("agent"));
-    command.args([node, &data.display().to_string(), member]).arg(supervisor_program());
+    command.args([node, &data.display().to_string(), member]).arg(supervisor_program()).arg(control_groups());
     command.spawn().expect("the example `agent` is built together with the tests")
 }
 

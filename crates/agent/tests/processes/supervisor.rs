@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::{Supervised, contained, fence, is_alive, launch, lease_in, pid_in, wait_for};
+use super::support::{Supervised, contained, control_groups, fence, is_alive, launch, lease_in, pid_in, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tessera_agent::boot::BootTime;
@@ -348,7 +348,7 @@ fn another_signal_can_be_asked_for() {
 fn without_a_control_group_descendants_are_tracked_and_it_is_said() {
     // A name that no control group can have stands for a machine that offers none.
     let mut bare = launch("setsid sh -c 'setsid sleep 1000 & echo daemon=$!'; echo ready; exec sleep 1000");
-    bare.cgroup_root = "tessera-test/no\nname".to_owned();
+    bare.cgroup_root = control_groups() + "/no\nname";
     bare.contained = false;
     let mut worker = Supervised::start(bare);
     let daemon = pid_in(&worker.output_with("ready"), "daemon", &worker.running());

@@ -49,7 +49,7 @@ pub fn launch(script: &str) -> Launch {
         working_directory: PathBuf::from("/"),
         limits: Limits::default(),
         cgroup: String::new(),
-        cgroup_root: "tessera-test".to_owned(),
+        cgroup_root: control_groups(),
         stop: StopPolicy { signal: StopSignal::default(), grace: Duration::from_secs(20) },
         time_limit: None,
         output_file_bytes: 1 << 20,
@@ -57,6 +57,11 @@ pub fn launch(script: &str) -> Launch {
         kill_confirmation: Duration::from_secs(10),
         longest_lease: Duration::from_secs(24 * 3600),
     }
+}
+
+/// Below which control groups of tests lie; a run of the suite finds by it what is left of them.
+pub fn control_groups() -> String {
+    std::env::var("TESSERA_SUITE").map_or_else(|_| "tessera-test".to_owned(), |run| format!("tessera-test-{run}"))
 }
 
 /// Whether this machine lets workers have PID namespaces, which takes root.
@@ -224,11 +229,12 @@ pub fn supervisor_program() -> PathBuf {
     example("supervise")
 }
 
-/// An example of this crate, built beside this test's own program.
+/// An example of this crate, which cargo makes with this test.
 pub fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a path");
-    let build = own.parent().and_then(Path::parent).expect("target/debug/deps");
-    build.join("examples").join(name)
+    let beside = own.parent().and_then(Path::parent).expect("target/debug/deps");
+    let made = std::env::var_os("CARGO_TARGET_DIR").map(|made| Path::new(&made).join("debug"));
+    made.unwrap_or_else(|| beside.to_path_buf()).join("examples").join(name)
 }
 
 /// How a worker with a device is begun: these are the command of its servers, where its program is, and its slices.
