@@ -90,8 +90,8 @@ PYTHON
 
 # Cargo's variables for Tessera's own build would make librocksdb-sys link a library instead of building one.
 build_crate() {
-    (cd "$build" && env -u ROCKSDB_LIB_DIR -u ROCKSDB_STATIC -u CARGO_TARGET_DIR -u CARGO_BUILD_TARGET -u CARGO_ENCODED_RUSTFLAGS \
-        RUSTFLAGS="$flags" cargo build --release "$@") >>"$log" 2>&1
+    (cd "$build" && env -u ROCKSDB_LIB_DIR -u ROCKSDB_STATIC -u CARGO_TARGET_DIR -u CARGO_BUILD_BUILD_DIR -u CARGO_BUILD_TARGET \
+        -u CARGO_ENCODED_RUSTFLAGS -u RUSTC_WORKSPACE_WRAPPER RUSTFLAGS="$flags" cargo build --release "$@") >>"$log" 2>&1
 }
 
 # Copies an archive that the build script of a package left behind, in one step, so that no half copy is ever linked.

