@@ -95,13 +95,16 @@ impl Dialer for FromMember {
     fn dial(&self, address: &str) -> BoxFuture<'static, io::Result<BoxedIo>> {
         let (key, wires) = ((self.from, address.to_owned()), self.wires.clone());
         Box::pin(async move {
-            if wires.state().forbidden.contains(&key) {
-                return Err(io::ErrorKind::NetworkUnreachable.into());
-            }
             let stream = TcpStream::connect(&key.1).await?;
             stream.set_nodelay(true)?;
             let token = CancellationToken::new();
-            wires.state().live.entry(key.clone()).or_default().push(token.clone());
+            let mut state = wires.state();
+            // Asked when it is connected: a cut meanwhile would not find it among those in use.
+            if state.forbidden.contains(&key) {
+                return Err(io::ErrorKind::NetworkUnreachable.into());
+            }
+            state.live.entry(key.clone()).or_default().push(token.clone());
+            drop(state);
             Ok(Box::new(Wire::new(stream, token, Some((wires, key)))) as BoxedIo)
         })
     }
