@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import time
@@ -51,18 +52,19 @@ class Host:
 
     def start(self):
         """Switches it on."""
+        root, disk, here = (shlex.quote(str(path)) for path in (self.root, self.disk, HERE))
         script = f"""
             set -e
-            mount -t overlay overlay -o lowerdir=/,upperdir={self.disk}/upper,workdir={self.disk}/work {self.root}
+            mount -t overlay overlay -o lowerdir=/,upperdir={disk}/upper,workdir={disk}/work {root}
             # An agent knows its folder again by the file system that it lies on, which an overlay is not twice.
-            mkdir -p {self.root}/var/lib/tessera
-            mount --bind {self.disk}/data {self.root}/var/lib/tessera
-            mount -t proc proc {self.root}/proc
-            mount --rbind /sys {self.root}/sys
-            mount --rbind /dev {self.root}/dev
-            for folder in run tmp; do mount -t tmpfs tmpfs {self.root}/$folder; done
+            mkdir -p {root}/var/lib/tessera
+            mount --bind {disk}/data {root}/var/lib/tessera
+            mount -t proc proc {root}/proc
+            mount --rbind /sys {root}/sys
+            mount --rbind /dev {root}/dev
+            for folder in run tmp; do mount -t tmpfs tmpfs {root}/$folder; done
             hostname {self.name}
-            install -m 755 {HERE}/systemctl {self.root}/usr/local/bin/systemctl
+            install -m 755 {here}/systemctl {root}/usr/local/bin/systemctl
             ip link set lo up
             echo up
             while :; do sleep 1000 & wait -n; done
