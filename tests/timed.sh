@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Runs a test executable for cargo, which names this file in CARGO_TARGET_<HOST>_RUNNER: each test says how long it took. Saying so is
 # not stable, so that the executable, and nothing that compiles, is told to allow it.
 #
