@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARTS = {
     "setup": ("installs what the suite needs, compiles RocksDB once", 420),
     "compile": ("compiles everything, the tests and the binary, by clippy", 720),
-    "lint": ("format, documents and their examples, protocol files", 60),
+    "lint": ("format, documents, protocol files", 60),
     "unit": ("unit, property, model and end-to-end tests", 300),
     "packages": ("the Debian package, units, an image, three hosts", 90),
     "operating": ("dashboards, alerts, runbooks", 90),

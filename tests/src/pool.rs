@@ -66,8 +66,8 @@ pub struct Pool {
     folder: TempDir,
 }
 
-/// What names outside of the folder of a pool begin with, so that a run of the suite finds what is left of it; empty
-/// outside of one.
+/// The beginning of names outside of the folder of a pool, by which a run of the suite finds what is left of it. Empty
+/// when no suite runs.
 #[must_use]
 pub fn run_mark() -> String {
     std::env::var("TESSERA_SUITE").map(|run| run + "-").unwrap_or_default()

@@ -1,4 +1,5 @@
-//! An agent as a program of its own: `agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM GROUPS`. The tests kill and stop it.
+//! An agent as a program of its own: `agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM GROUPS`.
+//! The tests kill and stop it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What the API takes and shows: job files and their document, requests that are refused, views.
+//! Tests of the API: job files and their document, requests that are refused, views.
 
 #[path = "../../ledger/tests/arbitrary/mod.rs"]
 mod arbitrary;

@@ -1,5 +1,4 @@
-//! The client against members that misbehave: calls, streams and submissions. One executable, because linking costs more than
-//! running.
+//! Tests of the client against members that misbehave: calls, streams and submissions.
 
 mod calls;
 mod streams;

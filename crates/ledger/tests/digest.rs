@@ -14,8 +14,7 @@ use tessera_ledger::{
 };
 
 use crate::eventful;
-use crate::pool;
-use crate::pool::{Pool, card, slice};
+use crate::pool::{self, Pool, card, slice};
 use crate::samples;
 
 fn written(state: &State) -> Vec<u8> {

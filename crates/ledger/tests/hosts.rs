@@ -7,8 +7,7 @@ use tessera_ledger::{
     Rejection, Slice, StopCause,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, exited, node, numbered, slice};
+use crate::pool::{self, Pool, card, exited, node, numbered, slice};
 
 fn request(cpu: u64, memory: u64) -> HostRequest {
     HostRequest { cpu: MilliCpus(cpu), memory: Mebibytes(memory) }

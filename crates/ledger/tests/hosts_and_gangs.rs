@@ -5,8 +5,7 @@ use tessera_ledger::{
     MilliTflops, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker, Precision,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, node, numbered, slice};
+use crate::pool::{self, Pool, card, node, numbered, slice};
 
 fn grow(pool: &mut Pool, tflops: u64) {
     let grown = CardDescription {

@@ -1,5 +1,5 @@
-//! The ledger's promises: laws under random and hostile commands, scenarios, models of its protocols, and what is written to
-//! logs and snapshots.
+//! Tests of what the ledger promises: laws under random and hostile commands, scenarios, models of its protocols, and
+//! what is written to logs and snapshots.
 
 mod anew;
 mod arbitrary;

@@ -6,8 +6,7 @@ use tessera_ledger::{
     Percent, PlanPart, PlannedWorker, PoolConfig, Precision, Rejection, Slice, laws,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, exited, slice};
+use crate::pool::{self, Pool, card, exited, slice};
 
 const CARD: CardId = CardId { node: NodeId(0), index: 0 };
 

@@ -6,8 +6,7 @@ use tessera_ledger::{
     PlanPart, PlannedWorker, Rank, Rejection, Span, StopCause, WorkerState,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, exited, numbered, slice, stopped};
+use crate::pool::{self, Pool, card, exited, numbered, slice, stopped};
 
 /// What each program asks of its host.
 const ASKED: HostRequest = HostRequest { cpu: MilliCpus(2_000), memory: Mebibytes(1_024) };

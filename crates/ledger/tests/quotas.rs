@@ -6,8 +6,7 @@ use tessera_ledger::{
     SavedPart, StopCause,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, saved, slice, stopped};
+use crate::pool::{self, Pool, card, saved, slice, stopped};
 
 const MEBIBYTE: u64 = 1 << 20;
 

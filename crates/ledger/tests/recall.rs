@@ -9,8 +9,7 @@ use tessera_ledger::{
     QueueAmount, QueueSettings, Rejection, Slice, StopCause,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, slice, stopped};
+use crate::pool::{self, Pool, card, slice, stopped};
 
 /// One card of 20 blocks; `owner` and `borrower` are guaranteed 10 TFLOPS each.
 fn pool() -> Pool {

@@ -5,8 +5,7 @@ use tessera_ledger::{
     NodeDescription, NodeId, NodeState, Observation, Outcome, Reason, Rejection, StopCause,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, node, numbered, slice, stopped};
+use crate::pool::{self, Pool, card, node, numbered, slice, stopped};
 
 fn job_of(pool: &Pool, job: JobId) -> &Job {
     pool.state.job(job).expect("kept")

@@ -7,8 +7,7 @@ use tessera_ledger::{
     PlannedWorker, Request, RequestId, RequestKey, Revision, State, WorkerReport, laws,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, exited, saved, slice};
+use crate::pool::{self, Pool, card, exited, saved, slice};
 
 fn written(state: &State) -> Vec<u8> {
     encode_snapshot(state).flat_map(|chunk| chunk.to_vec()).collect()

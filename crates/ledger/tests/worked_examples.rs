@@ -4,8 +4,7 @@ use tessera_ledger::{
     BlockCount, BlockNumber, CardId, CardKind, JobState, NodeId, Observation, Outcome, PlanPart, PlannedWorker, Span,
 };
 
-use crate::pool;
-use crate::pool::{Pool, card, slice};
+use crate::pool::{self, Pool, card, slice};
 
 /// P8: blocks are numbered in registration order, contiguous within a node, one region per kind of card.
 #[test]

@@ -8,8 +8,7 @@ use tessera_placement::{Limits, Pool};
 
 use CardKind::{Gpu, Npu};
 
-use crate::world;
-use crate::world::{World, cards, explain, job, preview, two_cards};
+use crate::world::{self, World, cards, explain, job, preview, two_cards};
 
 /// What a list says of jobs after one decision.
 fn listed(world: &World, ids: &[JobId]) -> Vec<&'static str> {

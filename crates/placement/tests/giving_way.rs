@@ -8,8 +8,7 @@ use tessera_placement::{Limits, Pool};
 
 use CardKind::Gpu;
 
-use crate::world;
-use crate::world::{World, cards, job};
+use crate::world::{self, World, cards, job};
 
 fn with_priority(spec: JobSpec, priority: u32) -> JobSpec {
     JobSpec { priority, ..spec }

@@ -1,4 +1,4 @@
-//! Where jobs go, whom they preempt and why they wait: scenarios, properties and histories.
+//! Tests of placement: where jobs go, whom they preempt and why they wait, as scenarios, properties and histories.
 
 mod affinity;
 mod checking;

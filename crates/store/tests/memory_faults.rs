@@ -7,8 +7,7 @@ use bytes::Bytes;
 use tessera_store::memory::{Crash, Flushing, Place};
 use tessera_store::{MemoryDisk, Reserve, Store, StoreError};
 
-use crate::contract;
-use crate::contract::{answer, append, finish, id, ids, purge, records, save_vote};
+use crate::contract::{self, answer, append, finish, id, ids, purge, records, save_vote};
 
 fn told() -> (MemoryDisk, Arc<dyn Store>) {
     let disk = MemoryDisk::new(Flushing::WhenTold);

@@ -39,7 +39,7 @@ pub struct Options {
     pub member_arguments: Vec<(usize, &'static str)>,
     /// What the configuration files of members say besides.
     pub member_config: String,
-    /// What the configuration files of agents say; [`super::PROGRAMS`] stands for the folder of the programs.
+    /// The text of the configuration files of agents; [`super::PROGRAMS`] stands for the folder of the programs.
     pub agent_config: String,
     /// Variables of members and agents.
     pub environment: Vec<(&'static str, String)>,

@@ -59,7 +59,7 @@ pub fn launch(script: &str) -> Launch {
     }
 }
 
-/// Below which control groups of tests lie; a run of the suite finds by it what is left of them.
+/// The group below which those of tests lie; a run of the suite finds by it what is left of them.
 pub fn control_groups() -> String {
     std::env::var("TESSERA_SUITE").map_or_else(|_| "tessera-test".to_owned(), |run| format!("tessera-test-{run}"))
 }

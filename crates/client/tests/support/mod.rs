@@ -1,7 +1,5 @@
 //! A network in memory with scripted members on it, under a paused clock: no port, no real waiting.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 pub mod member;
 pub mod network;
 

@@ -1,7 +1,5 @@
 //! A pool in which much has happened, for whoever needs something of every kind that is kept.
 
-#![allow(dead_code, reason = "each test binary uses its own part of this module")]
-
 use std::sync::Arc;
 
 use tessera_ledger::{

@@ -1,7 +1,5 @@
 //! The behaviour every store must have, written once. A *bed* is a disk on which a store can be opened again and again.
 
-#![allow(dead_code, reason = "each test binary uses its part of the suite")]
-
 pub mod log;
 pub mod model;
 pub mod single;
