@@ -229,6 +229,12 @@ QUEUES = [
         ),
         empty_while="no job was preempted or moved since the leader came to power",
     ),
+    Panel(
+        "Checkpoints passed over",
+        "Checkpoints of the pool's jobs that an attempt could have gone on from and did not: damaged, gone, out of reach or not whole.",
+        "ops",
+        (Query(per_second("tessera_checkpoints_skipped_total"), "passed over"),),
+    ),
 ]
 BOARD = board(
     "job",

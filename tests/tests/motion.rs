@@ -4,7 +4,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tessera_api::v1::{CheckpointMode, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest};
+use futures::future::try_join_all;
+use tessera_api::v1::{
+    CheckpointMode, CheckpointPolicy, JobSpec, JobState, MoveJobRequest, ResumeJobRequest, Span, SuspendJobRequest,
+    TransferLeadershipRequest,
+};
 use tessera_tests::jobs::{get, on, output, shell, submit, suspend, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::trainer::{Trainer, comes_to_the_same, is_saved, undisturbed};
@@ -220,6 +224,40 @@ async fn the_death_of_leader_and_agent_while_saving_loses_nothing() -> Result<()
     pool.verify().await
 }
 
+/// Says what an attempt begins with; the first one runs until it is told to stop, and saves itself then.
+const SAVES_AT_ITS_END: &str = "trap 'echo saved > $TESSERA_CHECKPOINT_DIR/state; exit 0' TERM
+    if [ $TESSERA_ATTEMPT -gt 1 ]; then cat $TESSERA_CHECKPOINT_DIR/state; exit; fi
+    echo begins; while :; do sleep 0.05; done";
+
+/// Agents say with their heartbeats what they keep; between two of them they are suspended, and the leader hands over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_saved_just_before_the_leader_hands_over_is_gone_on_from() -> Result<()> {
+    let lease = [2_000, 9_000, 12_000, 20_000];
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], lease, ..Options::default() }).await?;
+    let client = pool.client();
+    let mode = CheckpointMode::Cooperative.into();
+    let checkpoint = Some(CheckpointPolicy { mode, signal: "SIGTERM".to_owned(), ..CheckpointPolicy::default() });
+    let spec = JobSpec { checkpoint, ..shell(SAVES_AT_ITS_END) };
+    let mut jobs = Vec::new();
+    for _ in 0..8 {
+        jobs.push(submit(&client, spec.clone()).await?);
+    }
+    for job in &jobs {
+        until("it to begin", async || (output(&client, *job, 0).await.ok()? == "begins\n").then_some(())).await?;
+    }
+    let suspended: Vec<_> = try_join_all(jobs.iter().map(|job| suspend(&client, *job))).await?;
+    assert!(suspended.iter().all(|job| job.checkpoints.len() == 1), "{suspended:?}");
+    client.transfer_leadership(TransferLeadershipRequest::default()).await?;
+    for job in &jobs {
+        client.resume_job(ResumeJobRequest { job_id: *job, ..Default::default() }).await?;
+    }
+    for job in &jobs {
+        let done = wait_for(&client, *job, JobState::Completed).await?;
+        assert_eq!(output(&client, *job, 0).await?, "saved\n", "{:?}", done.history);
+    }
+    pool.verify().await
+}
+
 /// A program that listens to nobody is killed after its grace, and goes on from what it had saved before; one that
 /// never saved begins again.
 #[tokio::test(flavor = "multi_thread")]
@@ -292,7 +330,7 @@ async fn a_damaged_checkpoint_is_passed_over_for_the_one_before() -> Result<()> 
     let why = failed.reason.clone().context("it failed")?;
     assert!(why.code == "CHECKPOINT_DAMAGED" && why.sentence.contains("damaged"), "{why:?}");
     let events = pool.cli_ok(&["job", "events", &job.to_string()]).await?;
-    assert!(events.contains("is of no use, the newest left is 1."), "{events}");
+    assert!(events.contains("is passed over, the job goes on from 1."), "{events}");
     assert!(again.2 == 40 || again.2 == 90, "{again:?}");
     trainer.is_at(0, again.0, 90).await?;
     comes_to_the_same(&client, &trainer, job, &[0, again.2]).await?;

@@ -77,6 +77,8 @@ bugs! {
     SourceBelieved = "source-believed",
     /// An attempt goes on from the checkpoint before the newest.
     CheckpointPassedOver = "checkpoint-passed-over",
+    /// A checkpoint that an agent does not name counts as gone, though the list may be older than it.
+    AbsenceBelieved = "absence-believed",
 }
 
 impl fmt::Display for Bug {

@@ -137,6 +137,16 @@ impl Host for SimulatedHost {
         })
     }
 
+    fn look_for(&self, missed: Vec<wire::CheckpointSource>) -> BoxFuture<'static, Vec<PartKey>> {
+        let (machine, name) = (self.machine.clone(), self.name.clone());
+        Box::pin(async move {
+            sleep(machine.flush_time()).await;
+            let kept = machine.world().shelf.kept(&name);
+            let parts = missed.iter().filter_map(|source| source.name.as_ref()).map(part_of);
+            parts.filter(|part| !kept.contains(part)).collect()
+        })
+    }
+
     fn forget(&self, worker: WorkerId, _retention: Option<std::time::Duration>) -> BoxFuture<'static, ()> {
         let machine = self.machine.clone();
         Box::pin(async move {

@@ -70,7 +70,9 @@ pub const fn script(bug: Bug) -> Option<Script> {
         Bug::KillBelieved => Some(Script::Moves),
         Bug::SilenceBelieved => Some(Script::Bereaved),
         Bug::LogTimeFromWallClock => Some(Script::Astray),
-        Bug::AgentsKept | Bug::SourceBelieved | Bug::CheckpointPassedOver => Some(Script::Interrupted),
+        Bug::AgentsKept | Bug::SourceBelieved | Bug::CheckpointPassedOver | Bug::AbsenceBelieved => {
+            Some(Script::Interrupted)
+        }
         _ => None,
     }
 }

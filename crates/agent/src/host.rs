@@ -54,6 +54,9 @@ pub trait Host: Send + 'static {
     }
     /// Removes and fetches checkpoints as the leader wants, unless it is doing so already: the leader says it again.
     fn tend(&self, orders: wire::CheckpointOrders) -> BoxFuture<'static, ()>;
+    /// Looks for checkpoints that the leader missed; answers which of them are not there. One that cannot be looked for
+    /// now is not among them: the leader asks again.
+    fn look_for(&self, missed: Vec<wire::CheckpointSource>) -> BoxFuture<'static, Vec<PartKey>>;
     /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and
     /// then nothing of it is needed any more.
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()>;
@@ -180,6 +183,11 @@ impl Host for ProcessHost {
     fn tend(&self, orders: wire::CheckpointOrders) -> BoxFuture<'static, ()> {
         let shelf = self.launcher.shelf.clone();
         Box::pin(async move { shelf.tend(orders).await })
+    }
+
+    fn look_for(&self, missed: Vec<wire::CheckpointSource>) -> BoxFuture<'static, Vec<PartKey>> {
+        let shelf = self.launcher.shelf.clone();
+        Box::pin(async move { shelf.look_for(&missed).await })
     }
 
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()> {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::host::{Host, Line, Wanted};
+use crate::host::{Host, Line, Wanted, tell_node};
 use crate::metrics::View;
 use crate::node::{Effect, Event, LaunchOrder, Node, WorkerRecord};
 use crate::session::Opened;
@@ -164,6 +164,7 @@ impl<H: Host> Shell<H> {
             Effect::Tend(orders) => {
                 self.tasks.once("checkpoints", self.host.tend(*orders));
             }
+            Effect::LookFor(missed) => self.look_for(missed),
             Effect::Readdress { worker, order } => {
                 self.tasks.once("addressing", self.host.readdress(worker, order));
             }
@@ -194,6 +195,18 @@ impl<H: Host> Shell<H> {
             }
             // The node is gone only when the agent ends.
             let _ = address.tell(Input::Event(Event::TermKept(term)), Instant::now() + PATIENCE).await;
+        });
+    }
+
+    /// Looks for checkpoints, however long the disk takes, and says which are not there.
+    fn look_for(&self, missed: Vec<wire::CheckpointSource>) {
+        let (looked, address, end) = (self.host.look_for(missed), self.address.clone(), self.end.clone());
+        self.tasks.once("looking", async move {
+            let absent = tokio::select! {
+                () = end.cancelled() => return,
+                absent = looked => absent,
+            };
+            tell_node(&address, Event::Absent(absent)).await;
         });
     }
 

@@ -110,6 +110,7 @@ fn attempt(state: &State, job: &Job, attempt: &Attempt) -> v1::Attempt {
         lost_seconds: lost.as_secs_f64(),
         lost_tflops_seconds: lost.as_secs_f64() * tflops,
         not_saved: attempt.not_saved.clone(),
+        passed_over: attempt.passed_over.clone(),
         saved_as: attempt.saved_as.map_or(0, WireEnum::to_wire),
         blocks: attempt.blocks.0,
         memory_mib: attempt.memory.0,

@@ -25,7 +25,7 @@ export function jobChange(event) {
   if (event.skipped) {
     const { attempt, sequence, message } = event.skipped;
     const name = attempt + "." + (Number(sequence) === 4294967295 ? "last" : sequence);
-    return [`checkpoint ${name} is of no use: ${message}`];
+    return [`checkpoint ${name} is passed over: ${message}`];
   }
   if (event.removed) return ["left the ledger"];
   return ["changed"];

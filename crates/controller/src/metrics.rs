@@ -53,6 +53,7 @@ pub struct Metrics {
     mass_loss: Gauge,
     silent: Gauge,
     quarantines: Counter,
+    checkpoints_skipped: Counter,
     fencings: Counters<1>,
     sessions_opened: Counter,
     sessions_ended: Counters<1>,
@@ -90,6 +91,7 @@ impl Metrics {
             mass_loss: table::MASS_LOSS.register(registry),
             silent: table::NODES_SILENT.register(registry),
             quarantines: table::QUARANTINES.register(registry),
+            checkpoints_skipped: table::CHECKPOINTS_SKIPPED.register(registry),
             fencings: table::FENCINGS.by_label(registry),
             sessions_opened: table::SESSIONS_OPENED.register(registry),
             sessions_ended: table::SESSIONS_ENDED.by_label(registry),
@@ -199,6 +201,10 @@ impl Metrics {
     pub(crate) fn nodes_silent(&self, nodes: usize, suspected: bool) {
         self.silent.set(i64::try_from(nodes).unwrap_or(i64::MAX));
         self.mass_loss.set(i64::from(suspected));
+    }
+
+    pub(crate) fn checkpoint_skipped(&self) {
+        self.checkpoints_skipped.inc();
     }
 
     pub(crate) fn quarantined(&self) {

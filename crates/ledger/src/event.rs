@@ -68,11 +68,12 @@ pub enum Event {
         /// What its agent said.
         message: String,
     },
-    /// A checkpoint that a job could have gone on from is of no use: it is damaged, gone from everywhere, or not whole.
+    /// A checkpoint that a job could have gone on from is passed over: it is damaged or not whole, and given up; or nobody
+    /// has all of it now, or another number of workers saved it.
     CheckpointSkipped {
         job: JobId,
         checkpoint: CheckpointKey,
-        /// The newest one that is left; `None`: there is none, and it begins from the beginning.
+        /// The newest one that can be gone on from; `None`: there is none, and it begins from the beginning.
         newest_left: Option<CheckpointKey>,
         message: String,
     },

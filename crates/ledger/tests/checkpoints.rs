@@ -146,12 +146,32 @@ fn what_cannot_be_had_is_passed_over_and_found_again_when_its_node_is_back() {
     pool.time += 10_000;
     pool.grant(job, vec![slice(2, 0, 0, 1)]);
     assert_eq!(from(&pool, job), Some((1, 1)), "the second lies on the lost node alone");
+    let why = "the part of worker 0 is on n0: not ready";
+    assert_eq!(pool.state.job(job).unwrap().history.last().unwrap().passed_over, why);
+    let key = |sequence| CheckpointKey { attempt: 1, sequence };
+    assert_eq!(skipped(&pool), [(key(2), Some(key(1)), why.to_owned())]);
     let incarnation = pool.state.node(NodeId(0)).unwrap().description.incarnation;
     pool.run(Command::NodeReturned { node: NodeId(0), incarnation });
     pool.report_all(job, &Observation::Running);
     suspend(&mut pool, job, None);
     pool.grant(job, vec![slice(2, 0, 0, 1)]);
     assert_eq!(from(&pool, job), Some((1, 2)));
+    assert_eq!(pool.state.job(job).unwrap().history.last().unwrap().passed_over, "");
+}
+
+#[test]
+fn an_attempt_that_begins_from_nothing_though_something_was_saved_says_why() {
+    let mut pool = nodes(2);
+    let job = running(&mut pool, 0);
+    pool.report_all(job, &saved(1, 10));
+    let only = part(&pool, job, 1, 1);
+    suspend(&mut pool, job, None);
+    pool.run(Command::NoteKept { node: NodeId(0), kept: vec![], gone: vec![only] });
+    pool.grant(job, vec![slice(1, 0, 0, 1)]);
+    assert_eq!(from(&pool, job), None);
+    let why = "no node keeps the part of worker 0 any more";
+    assert_eq!(pool.state.job(job).unwrap().history.last().unwrap().passed_over, why);
+    assert_eq!(skipped(&pool), [(only.checkpoint, None, why.to_owned())]);
 }
 
 #[test]

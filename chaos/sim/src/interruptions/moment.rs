@@ -99,11 +99,12 @@ impl Moment {
     /// Who can be hit then: a worker only where one is or will be at once, a target only where there is one.
     pub const fn victims(self) -> &'static [Victim] {
         use Victim::{
-            LeaderCutOff, LeaderDies, LeaderParted, SourceAgent, SourceMachine, SourceWorker, TargetAgent,
-            TargetMachine, TargetWorker,
+            LeaderCutOff, LeaderDies, LeaderHandsOver, LeaderParted, SourceAgent, SourceMachine, SourceWorker,
+            TargetAgent, TargetMachine, TargetWorker,
         };
         match self {
             Self::Reserved | Self::Suspending | Self::GivenUp => &[
+                LeaderHandsOver,
                 LeaderDies,
                 LeaderParted,
                 LeaderCutOff,
@@ -114,10 +115,18 @@ impl Moment {
                 TargetMachine,
             ],
             // The source has stopped, and the target was not told to start.
-            Self::Transferring => {
-                &[LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceMachine, TargetAgent, TargetMachine]
-            }
+            Self::Transferring => &[
+                LeaderHandsOver,
+                LeaderDies,
+                LeaderParted,
+                LeaderCutOff,
+                SourceAgent,
+                SourceMachine,
+                TargetAgent,
+                TargetMachine,
+            ],
             Self::Resuming | Self::Confirmed | Self::Resumed => &[
+                LeaderHandsOver,
                 LeaderDies,
                 LeaderParted,
                 LeaderCutOff,
@@ -128,9 +137,9 @@ impl Moment {
                 TargetMachine,
             ],
             // The worker has ended.
-            Self::Saved => &[LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceMachine],
+            Self::Saved => &[LeaderHandsOver, LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceMachine],
             Self::Suspended | Self::Preempted | Self::Drained | Self::PartSaved | Self::Growing => {
-                &[LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceWorker, SourceMachine]
+                &[LeaderHandsOver, LeaderDies, LeaderParted, LeaderCutOff, SourceAgent, SourceWorker, SourceMachine]
             }
         }
     }

@@ -9,11 +9,14 @@ use tessera_ledger::State;
 use super::moment::{Sighting, Spot};
 use crate::fault::Fault;
 use crate::links::Cut;
+use crate::operator::Order;
 use crate::simulation::Simulation;
 
 /// Who is hit at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Victim {
+    /// The leader hands over to another member.
+    LeaderHandsOver,
     /// The leader's process is killed.
     LeaderDies,
     /// The leader is cut off from the other members, and not from agents and clients.
@@ -40,7 +43,8 @@ const AWAY_MS: [std::ops::Range<u64>; 2] = [400..1_500, 10_500..12_000];
 const CUT_OFF: Duration = Duration::from_secs(8);
 
 impl Victim {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
+        Self::LeaderHandsOver,
         Self::LeaderDies,
         Self::LeaderParted,
         Self::LeaderCutOff,
@@ -55,6 +59,7 @@ impl Victim {
     /// Its name in a report.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::LeaderHandsOver => "leader hands over",
             Self::LeaderDies => "leader dies",
             Self::LeaderParted => "leader cut off from the members",
             Self::LeaderCutOff => "leader cut off from everybody",
@@ -70,7 +75,7 @@ impl Victim {
     /// Whether no lease may end for it: nobody who has work is hit, and agents are told to look for the next leader, or
     /// see that theirs is gone. That one is silent they have to notice first, and leases are short here.
     pub const fn leaves_leases(self) -> bool {
-        matches!(self, Self::LeaderDies | Self::LeaderParted)
+        matches!(self, Self::LeaderHandsOver | Self::LeaderDies | Self::LeaderParted)
     }
 
     /// What happens to it, and for how long; `None`: it is not there, or not yet.
@@ -84,6 +89,7 @@ impl Victim {
         let away = AWAY_MS[random.random_range(0..AWAY_MS.len())].clone();
         let away = Duration::from_millis(random.random_range(away));
         Some(match self {
+            Self::LeaderHandsOver => (Fault::Operate(Order::Transfer), Duration::from_millis(1)),
             Self::LeaderDies => (Fault::CrashMember(leader(pool)?), Duration::from_millis(1_500)),
             Self::LeaderParted => (Fault::PartMember(leads()?, Cut::Lose), CUT_OFF),
             Self::LeaderCutOff => (Fault::Isolate(leads()?, Cut::Lose), CUT_OFF),

@@ -1,5 +1,6 @@
 //! Interrupted work goes on where it was: no attempt goes on from further back than the newest checkpoint of its job
-//! that was told, is whole, and lies on nodes that are there.
+//! that was told, is whole, and lies on nodes that are there; one that goes on from further back than the newest that
+//! the ledger has says why; and nothing is forgotten that lies where it was.
 //!
 //! What was told is followed in the log alone and counted anew here, by other means than the ledger's.
 
@@ -7,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_ledger::{
     Allocation, AllocationId, AllocationPhase, CheckpointKey, Command, Event, JobId, MovePhase, NodeId, Observation,
-    Rank, State, WorkerReport,
+    PartKey, Rank, State, WorkerReport,
 };
 
-use super::Oracle;
+use super::{Oracle, View};
 use crate::journal::Applied;
 
 /// What was told of one part.
@@ -52,6 +53,8 @@ pub struct Checkpoints {
     told: BTreeMap<JobId, BTreeMap<CheckpointKey, Told>>,
     judged: BTreeSet<AllocationId>,
     resumed: BTreeSet<AllocationId>,
+    /// What the ledger took for gone since the world was looked at, with the name of its node.
+    gone: Vec<(String, PartKey)>,
 }
 
 impl Checkpoints {
@@ -118,6 +121,7 @@ impl Oracle for Checkpoints {
             // The target of a move is given its checkpoint later than its blocks.
             let begun = matches!(allocation.phase, AllocationPhase::Active | AllocationPhase::Waiting);
             if self.judged.insert(allocation.id) && begun {
+                without_a_word(&entry.after, allocation).map_or(Ok(()), Err)?;
                 self.further_back(&entry.before, &entry.after, allocation).map_or(Ok(()), Err)?;
             }
         }
@@ -128,6 +132,7 @@ impl Oracle for Checkpoints {
         for movement in resumed.filter(|movement| movement.phase == MovePhase::Resuming) {
             let target = entry.after.allocation(movement.target);
             if let Some(target) = target.filter(|target| self.resumed.insert(target.id)) {
+                without_a_word(&entry.after, target).map_or(Ok(()), Err)?;
                 self.further_back(&entry.before, &entry.after, target).map_or(Ok(()), Err)?;
             }
         }
@@ -143,6 +148,8 @@ impl Oracle for Checkpoints {
                     reports.iter().for_each(|report| self.report(&entry.before, *node, report));
                 }
                 Command::NoteKept { node, kept, gone } => {
+                    let name = entry.after.node(*node).map(|node| node.description.name.clone()).unwrap_or_default();
+                    self.gone.extend(gone.iter().map(|part| (name.clone(), *part)));
                     for (part, is_kept) in
                         kept.iter().map(|part| (part, true)).chain(gone.iter().map(|part| (part, false)))
                     {
@@ -161,4 +168,22 @@ impl Oracle for Checkpoints {
         }
         Ok(())
     }
+
+    fn look(&mut self, view: &View<'_>) -> Result<(), String> {
+        let shelf = &view.world.shelf;
+        match self.gone.drain(..).find(|(machine, part)| shelf.kept(machine).contains(part)) {
+            Some((machine, part)) => Err(format!("{part:?} lies on {machine}, and the ledger took it for gone")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is wrong with an attempt that does not go on from the newest checkpoint and does not say why.
+fn without_a_word(state: &State, allocation: &Allocation) -> Option<String> {
+    let job = state.job(allocation.job)?;
+    let newest = job.checkpoints.that_count().next().filter(|newest| Some(newest.key) != allocation.from)?;
+    let attempt = job.history.iter().find(|attempt| attempt.allocation == allocation.id)?;
+    let (number, key) = (attempt.number, newest.key);
+    let says_nothing = attempt.passed_over.is_empty();
+    says_nothing.then(|| format!("attempt {number} of job {} passes over {key:?} without a word", job.id))
 }

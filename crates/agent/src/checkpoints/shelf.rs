@@ -105,6 +105,8 @@ pub(super) struct Inner {
     pub(super) background: Limits,
     /// Held while what nobody needs is removed.
     pub(super) removing: tokio::sync::Mutex<()>,
+    /// Held while what the leader missed is looked for.
+    pub(super) looking: tokio::sync::Mutex<()>,
     /// Held while copies are made.
     pub(super) copying: tokio::sync::Mutex<()>,
     /// Those that the leader said last are to be made.
@@ -134,6 +136,7 @@ impl Shelf {
             limits: Limits::new().at_once(4),
             background,
             removing: tokio::sync::Mutex::new(()),
+            looking: tokio::sync::Mutex::new(()),
             copying: tokio::sync::Mutex::new(()),
             copies: Mutex::default(),
             sources: Mutex::default(),
@@ -348,7 +351,7 @@ impl Shelf {
     }
 
     /// What a store says of it, if it is the one that was told.
-    async fn published(
+    pub(super) async fn published(
         &self,
         store: &dyn Store,
         id: &CheckpointId,

@@ -81,6 +81,24 @@ async fn what_one_node_saved_another_fetches_and_keeps_a_copy_of() {
     assert_eq!(one.fetched(&from_copy).await.expect("the copy is given under the same ticket"), "so far");
 }
 
+/// What the ledger has on a node is there or not, whatever became of the ticket that was written beside it.
+#[tokio::test]
+async fn what_the_leader_misses_is_found_on_the_disk_or_said_not_to_be_there() {
+    let place = Place::with(None).await;
+    let saved = place.shelf.save(&part(1), Made::written(1), &place.written("so far")).await.expect("it is saved");
+    let from = |sequence| source(&part(sequence), &saved, vec![]);
+    assert_eq!(place.shelf.look_for(&[from(1), from(2)]).await, [part(2)]);
+    let tickets = &place.shelf.0.tickets;
+    tickets.is_gone(&id_of(&part(1))).expect("removable");
+    assert_eq!(place.shelf.look_for(&[from(1)]).await, []);
+    assert_eq!(place.shelf.kept(), BTreeSet::from([part(1)]));
+    let known = tickets.of(&id_of(&part(1))).expect("it is known");
+    assert_eq!(known.ticket, saved.ticket, "others are given it as before");
+    tickets.is_gone(&id_of(&part(1))).expect("removable");
+    let other = SavedPart { hash: [9; 32], ..saved };
+    assert_eq!(place.shelf.look_for(&[source(&part(1), &other, vec![])]).await, [part(1)], "another one lies there");
+}
+
 /// Whoever has it was started anew at another address, and the leader says so.
 #[tokio::test]
 async fn what_is_not_where_it_was_is_fetched_from_where_it_is_now() {

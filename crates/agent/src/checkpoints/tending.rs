@@ -7,6 +7,7 @@ use std::time::Duration;
 use tessera_api::agent::part_of as part_of_name;
 use tessera_api::v1 as wire;
 use tessera_checkpoint::{CheckpointId, Error, Store as _, copy};
+use tessera_ledger::PartKey;
 use tokio::time::Instant;
 
 use super::id_of;
@@ -67,6 +68,46 @@ impl Shelf {
             let next = copying.next(&lock(&self.0.copies));
             let Some((id, source)) = next else { return };
             self.keep_copy(&id, &source).await;
+        }
+    }
+
+    /// Looks for checkpoints on this node's disk that the ledger has here; answers which are not there. One that lies
+    /// there without a ticket gets the one that the ledger knows. What the disk does not say is not answered.
+    pub async fn look_for(&self, missed: &[wire::CheckpointSource]) -> Vec<PartKey> {
+        let Ok(_looking) = self.0.looking.try_lock() else { return Vec::new() };
+        let (mut absent, mut failed) = (Vec::new(), None);
+        for source in missed {
+            let Some(part) = source.name.as_ref().map(part_of_name) else { continue };
+            match self.is_kept(&id_of(&part), source).await {
+                Ok(true) => {}
+                Ok(false) => absent.push(part),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            tracing::warn!(%error, "checkpoints that the leader misses cannot be looked for; it asks again");
+        }
+        absent
+    }
+
+    async fn is_kept(&self, id: &CheckpointId, source: &wire::CheckpointSource) -> Result<bool, Error> {
+        if self.0.tickets.of(id).is_some_and(|known| known.whole) {
+            return Ok(true);
+        }
+        match self.published(&self.0.disk, id, source).await {
+            Ok(_) => {
+                let ticket = ticket_of(&source.ticket).unwrap_or(0);
+                let announced = self.0.tickets.announce(*id, ticket, false);
+                announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?;
+                self.0.tickets.is_there(id);
+                Ok(true)
+            }
+            Err(Error::Missing { .. }) => Ok(false),
+            Err(damaged @ Error::Damaged { .. }) => {
+                tracing::warn!(%id, error = %damaged, "a checkpoint is not the one that was saved, and is removed");
+                self.remove(id).await.map(|()| false)
+            }
+            Err(error) => Err(error),
         }
     }
 

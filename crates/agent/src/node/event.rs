@@ -30,6 +30,8 @@ pub enum Event {
     Checkpoint(WorkerId, CheckpointNews),
     /// The checkpoints that this node keeps.
     Kept(BTreeSet<PartKey>),
+    /// Checkpoints that the leader missed were looked for; these are not there.
+    Absent(Vec<PartKey>),
     Measured(Box<Readings>),
     /// Cards whose health changed, all cards given.
     CardsChanged(Vec<wire::CardDescription>),
@@ -131,6 +133,8 @@ pub enum Effect {
     },
     /// Do this with the checkpoints on the node's disk.
     Tend(Box<wire::CheckpointOrders>),
+    /// Look for these on the node's disk, and say which are not there.
+    LookFor(Vec<wire::CheckpointSource>),
     /// Keep a worker's output that long, then remove it; nothing else of it is needed any more.
     Forget {
         worker: WorkerId,

@@ -7,7 +7,7 @@ use planted::Bug;
 use tessera_api::agent::part_name;
 use tessera_api::v1 as wire;
 use tessera_ledger::wire::card_from_wire;
-use tessera_ledger::{CardDescription, LeaseTimings};
+use tessera_ledger::{CardDescription, LeaseTimings, PartKey};
 use wire::session_request::Message as ToLeader;
 use wire::session_response::Message as FromLeader;
 
@@ -44,6 +44,8 @@ pub struct OpenSession {
     patience: Option<Duration>,
     /// Whether the leader was told which checkpoints are kept here.
     kept_said: bool,
+    /// Those that the leader missed and that were looked for in vain, until it is told.
+    absent: Vec<PartKey>,
     /// What was reported and not yet acknowledged.
     pub(super) reports: Reports,
 }
@@ -60,6 +62,14 @@ impl Session {
     pub fn say_kept(&mut self) {
         if let Self::Open(open) = self {
             open.kept_said = false;
+        }
+    }
+
+    /// Notes that checkpoints which the leader missed are not here.
+    pub fn say_absent(&mut self, parts: Vec<PartKey>) {
+        if let Self::Open(open) = self {
+            open.kept_said &= parts.is_empty();
+            open.absent = parts;
         }
     }
 
@@ -187,6 +197,7 @@ impl Node {
             sent: BTreeMap::new(),
             patience: None,
             kept_said: false,
+            absent: Vec::new(),
             reports: Reports::new(!news),
         });
         if std::mem::take(&mut self.cached_unsaid) {
@@ -270,23 +281,29 @@ impl Node {
         }
         let kept = self.kept.as_ref().filter(|_| !open.kept_said);
         open.kept_said |= kept.is_some();
+        let absent = if kept.is_some() { std::mem::take(&mut open.absent) } else { Vec::new() };
         let heartbeat = wire::Heartbeat {
             sequence: open.sequence,
             sent_at_boottime_ms: now.0,
             samples,
-            kept: kept.map(|kept| wire::KeptCheckpoints { names: kept.iter().map(part_name).collect() }),
+            kept: kept.map(|kept| wire::KeptCheckpoints {
+                names: kept.iter().map(part_name).collect(),
+                absent: absent.iter().map(part_name).collect(),
+            }),
             workers,
         };
         vec![send(ToLeader::Heartbeat(heartbeat))]
     }
 
     /// What is to be done with checkpoints: by the word of the newest leader only.
-    fn tend(&mut self, orders: wire::CheckpointOrders) -> Vec<Effect> {
+    fn tend(&mut self, mut orders: wire::CheckpointOrders) -> Vec<Effect> {
         let term = Term(orders.term);
         if self.is_deposed(term) {
             return self.end_session(self.older_term(term));
         }
-        vec![Effect::Tend(Box::new(orders))]
+        let missed = std::mem::take(&mut orders.missed);
+        let look = (!missed.is_empty()).then_some(Effect::LookFor(missed));
+        [Effect::Tend(Box::new(orders))].into_iter().chain(look).collect()
     }
 
     /// A lease is counted from this agent's own record of when it sent the heartbeat.

@@ -111,6 +111,10 @@ impl Node {
             Event::WorkerStatus(status) => self.worker_status(*status),
             Event::Checkpoint(worker, news) => self.checkpoint_news(worker, news),
             Event::Kept(kept) => self.kept_changed(kept),
+            Event::Absent(parts) => {
+                self.session.say_absent(parts);
+                Vec::new()
+            }
             Event::Measured(readings) => {
                 self.readings = *readings;
                 Vec::new()

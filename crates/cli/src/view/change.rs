@@ -142,10 +142,10 @@ impl JobChangeView {
                 "skipped".clone_into(&mut self.change);
                 let name = name_of(skipped.attempt, skipped.sequence);
                 let left = match skipped.newest_left_attempt {
-                    0 => "none is left".to_owned(),
-                    attempt => format!("the newest left is {}", name_of(attempt, skipped.newest_left_sequence)),
+                    0 => "the job begins anew".to_owned(),
+                    attempt => format!("the job goes on from {}", name_of(attempt, skipped.newest_left_sequence)),
                 };
-                self.sentence = format!("checkpoint {name} is of no use, {left}: {}", skipped.message);
+                self.sentence = format!("checkpoint {name} is passed over, {left}: {}", skipped.message);
             }
             Some(Change::Removed(_)) => {
                 "removed".clone_into(&mut self.change);

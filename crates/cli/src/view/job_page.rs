@@ -172,13 +172,14 @@ fn attempts(history: &[v1::Attempt], clock: &Clock, out: &mut Page) {
             ]
         }),
     );
-    not_saved(history, out);
+    lost_words(history, out);
 }
 
-/// Why attempts were not saved.
-fn not_saved(history: &[v1::Attempt], out: &mut Page) {
+/// Why attempts were not saved, or did not go on from the newest checkpoint.
+fn lost_words(history: &[v1::Attempt], out: &mut Page) {
     for attempt in history {
         out.line(&format!("attempt {} not saved", attempt.number), &attempt.not_saved);
+        out.line(&format!("attempt {} passed over a checkpoint", attempt.number), &attempt.passed_over);
     }
 }
 

@@ -65,6 +65,7 @@ const KNOWN: &[(&str, Known)] = &[
     ("WorkerExit", OrNull),
     ("DeviceUse", IfSaid),
     ("Attempt.not_saved", OrNull),
+    ("Attempt.passed_over", OrNull),
     ("Attempt.reason", OrNull),
     ("Attempt.saved_as", OrNull),
     ("Card.block_counts", Named("blocks")),

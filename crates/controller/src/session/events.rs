@@ -20,6 +20,10 @@ pub(crate) fn count(metrics: &Metrics, known: &State, state: &State, entry: &Ent
                 "a worker was killed and is not confirmed to be gone: its blocks are quarantined until an operator decides"
             );
         }
+        Event::CheckpointSkipped { job, checkpoint, newest_left, message } => {
+            metrics.checkpoint_skipped();
+            tracing::warn!(%job, ?checkpoint, ?newest_left, message, "a job does not go on from a checkpoint");
+        }
         Event::Move { id, in_progress: false, .. } => {
             if let Some(movement) = known.move_in_progress(*id) {
                 metrics.migration_took(entry.time.since(movement.started_at));

@@ -3,19 +3,23 @@
 //! An agent says what is on its disk when that has changed. What the ledger does not know of it is brought into the
 //! log; with each heartbeat the agent is told what nobody needs any more, and what it is to fetch from another node, so
 //! that the loss of one node loses nothing. All of it is said again until it is done.
+//!
+//! What an agent does not name is not gone: the list may be older than what it lacks. The agent is told what is missed,
+//! looks for it, and what it then says is not there is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use planted::Bug;
 use tessera_api::agent::{checkpoint_source, part_name};
 use tessera_api::v1::{CheckpointOrders, CheckpointSource};
 use tessera_consensus::Term;
-use tessera_ledger::{Command, Level, NodeId, PartKey, Revision, SavedPart, State};
+use tessera_ledger::{Command, Level, NodeId, PartKey, Revision, State};
 use tokio::time::Instant;
 
-use super::messages::Sighting;
+use super::messages::Kept;
 use super::orders::sources;
 
 /// How often it is looked anew which copies are to be made: looking takes time in proportion to the jobs with
@@ -30,47 +34,34 @@ const STORES: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct KeptHere {
     /// `None` until the agent has said it.
-    parts: Option<BTreeSet<PartKey>>,
+    said: Option<Kept>,
     /// Whether the ledger was asked since it was said.
     compared: bool,
+    /// What the ledger had on the node then, and the agent did not name.
+    missed: Vec<PartKey>,
     /// The shared stores that the agent was told last; `None`: it was not told yet, not even that there is none.
     stores: Option<Vec<Bytes>>,
 }
 
 impl KeptHere {
     /// The agent says all that is there.
-    pub(super) fn said(&mut self, parts: BTreeSet<PartKey>) {
-        self.parts = Some(parts);
+    pub(super) fn said(&mut self, kept: Kept) {
+        self.said = Some(kept);
         self.compared = false;
-    }
-
-    /// What the agent saved of its workers is there too, although the list that was said last does not have it.
-    pub(super) fn saved(&mut self, sightings: &[Sighting], state: &State) {
-        let Some(parts) = &mut self.parts else { return };
-        for sighting in sightings {
-            if let Some(saved) = &sighting.saved {
-                parts.extend(key_of(sighting, saved, state));
-            }
-        }
     }
 
     /// What the ledger does not know of it, or believes and is not so.
     pub(super) fn news(&mut self, node: NodeId, state: &State) -> Option<Command> {
-        let parts = self.parts.as_ref().filter(|_| !self.compared && state.level() >= Level::Two)?;
+        let said = self.said.as_ref().filter(|_| !self.compared && state.level() >= Level::Two)?;
         self.compared = true;
         let known = |part: &&PartKey| {
             let told = state.job(part.job).and_then(|job| job.checkpoints.holding(part));
             told.is_none_or(|told| told.saved.shared || told.nodes.contains(&node))
         };
-        let kept: Vec<PartKey> = parts.iter().filter(|part| !known(part)).copied().collect();
-        let believed = state.jobs_with_checkpoints().flat_map(|job| {
-            let of_checkpoint = |checkpoint: &std::sync::Arc<tessera_ledger::Checkpoint>| {
-                let here = checkpoint.parts.iter().filter(|part| part.nodes.contains(&node));
-                here.map(|part| checkpoint.part_key(job.id, part.rank)).collect::<Vec<_>>()
-            };
-            job.checkpoints.iter().flat_map(of_checkpoint).collect::<Vec<_>>()
-        });
-        let gone: Vec<PartKey> = believed.filter(|part| !parts.contains(part)).collect();
+        let kept: Vec<PartKey> = said.parts.iter().filter(|part| !known(part)).copied().collect();
+        let is_gone = |key: &PartKey| said.absent.contains(key) || planted::is(Bug::AbsenceBelieved);
+        let (gone, missed) = missed(said, node, state).partition(is_gone);
+        self.missed = missed;
         (!kept.is_empty() || !gone.is_empty()).then_some(Command::NoteKept { node, kept, gone })
     }
 
@@ -90,31 +81,40 @@ impl KeptHere {
     ) -> Option<CheckpointOrders> {
         let is_news = self.stores.as_ref() != Some(&elsewhere.stores);
         self.stores = Some(elsewhere.stores.clone());
+        let missed = self.missed.iter().filter_map(|key| {
+            let part = state.job(key.job)?.checkpoints.holding(key).filter(|part| part.nodes.contains(&node))?;
+            Some(checkpoint_source(state, key, part))
+        });
+        let missed: Vec<_> = missed.take(AT_ONCE).collect();
+        // What cannot be looked for now does not keep the others from being asked for.
+        let asked = missed.len();
+        self.missed.rotate_left(asked);
         let needless = |part: &&PartKey| {
             let job = state.job(part.job).filter(|job| !job.state.is_terminal());
             job.is_none_or(|job| job.checkpoints.can_do_without(part, job.attempts))
         };
-        let needless: Vec<_> = self.parts.iter().flatten().filter(needless).take(AT_ONCE).map(part_name).collect();
+        let said = self.said.iter().flat_map(|said| &said.parts);
+        let needless: Vec<_> = said.filter(needless).take(AT_ONCE).map(part_name).collect();
         let sources = sources(state, node).take(AT_ONCE).collect();
         let Elsewhere { mut copies, stores } = elsewhere;
-        if self.parts.is_none() {
+        if self.said.is_none() {
             // It may be there already.
             copies.clear();
         }
-        let orders = CheckpointOrders { term: term.0, needless, copies, sources, stores };
+        let orders = CheckpointOrders { term: term.0, needless, copies, sources, stores, missed };
         let nothing = CheckpointOrders { term: term.0, ..CheckpointOrders::default() };
         (is_news || orders != nothing).then_some(orders)
     }
 }
 
-/// The name of what was saved of a worker of an allocation that is in the ledger.
-fn key_of(sighting: &Sighting, saved: &SavedPart, state: &State) -> Option<PartKey> {
-    let worker = sighting.worker;
-    let allocation =
-        state.allocation(worker.allocation).filter(|allocation| allocation.epoch == worker.epoch && !saved.shared)?;
-    let checkpoint = tessera_ledger::CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
-    let rank = allocation.program(&state.job(allocation.job)?.spec.virtual_card, worker.rank)?;
-    Some(PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank })
+/// What the ledger has on a node whose agent did not name it.
+fn missed(said: &Kept, node: NodeId, state: &State) -> impl Iterator<Item = PartKey> {
+    state.jobs_with_checkpoints().flat_map(move |job| {
+        job.checkpoints.iter().flat_map(move |checkpoint| {
+            let here = checkpoint.parts.iter().filter(move |part| part.nodes.contains(&node));
+            here.map(|part| checkpoint.part_key(job.id, part.rank)).filter(|key| !said.parts.contains(key))
+        })
+    })
 }
 
 /// What a node is told of checkpoints that are not on its disk.

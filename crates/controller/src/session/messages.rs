@@ -59,6 +59,15 @@ pub(crate) struct Heartbeat {
     pub sent_at_boottime_ms: u64,
 }
 
+/// The checkpoints on a node's disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Those that were there when the agent last looked.
+    pub parts: BTreeSet<PartKey>,
+    /// Those that the leader missed, and that were looked for in vain.
+    pub absent: BTreeSet<PartKey>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     pub cards: Vec<v1::CardSample>,
@@ -80,8 +89,8 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Heard {
     Hello(Box<Greeting>),
-    /// Besides the sign of life: what was measured, and the checkpoints on the node's disk when they changed.
-    Heartbeat(Heartbeat, Measured, Option<BTreeSet<PartKey>>),
+    /// Besides the sign of life: what was measured, and what there is to say of the checkpoints on the node's disk.
+    Heartbeat(Heartbeat, Measured, Option<Kept>),
     Report(Report),
 }
 
@@ -94,7 +103,8 @@ pub(crate) fn read(request: SessionRequest) -> Result<Heard, Refusal> {
         Some(Message::Hello(hello)) => greeting(hello).map(|greeting| Heard::Hello(Box::new(greeting))),
         Some(Message::Heartbeat(beat)) => {
             let heartbeat = Heartbeat { sequence: beat.sequence, sent_at_boottime_ms: beat.sent_at_boottime_ms };
-            let kept = beat.kept.map(|kept| kept.names.iter().map(agent::part_of).collect());
+            let parts = |names: Vec<v1::CheckpointName>| names.iter().map(agent::part_of).collect();
+            let kept = beat.kept.map(|kept| Kept { parts: parts(kept.names), absent: parts(kept.absent) });
             Ok(Heard::Heartbeat(heartbeat, Measured { cards: beat.samples, workers: beat.workers }, kept))
         }
         Some(Message::Report(report)) => Ok(Heard::Report(Report {

@@ -112,7 +112,7 @@ impl Session {
                 }
                 Ok(())
             }
-            Event::Heard(Heard::Report(report)) => self.take_report(report, state),
+            Event::Heard(Heard::Report(report)) => self.take_report(report),
             Event::Tend(elsewhere) => {
                 self.tend(elsewhere, state, effects);
                 Ok(())
@@ -248,13 +248,11 @@ impl Session {
     /// Has the node do what is to be done with its checkpoints, and the ledger know what it keeps.
     fn tend(&mut self, elsewhere: Elsewhere, state: &State, effects: &mut Vec<Effect>) {
         let Phase::Serving { node, .. } = self.phase else { return };
+        let news = if self.proposing.is_none() { self.kept.news(node, state) } else { None };
         effects.extend(
             self.kept.orders(self.term, node, elsewhere, state).map(|orders| send(Message::CheckpointOrders(orders))),
         );
-        if self.proposing.is_some() {
-            return;
-        }
-        if let Some(command) = self.kept.news(node, state) {
+        if let Some(command) = news {
             let actor = self.greeting.as_ref().map(|greeting| greeting.node.name.clone()).unwrap_or_default();
             self.proposing = Some(Step::Kept);
             effects.push(Effect::Propose(Step::Kept, vec![Request { key: None, actor, command }]));

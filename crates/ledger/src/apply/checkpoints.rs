@@ -107,6 +107,36 @@ impl State {
         job.checkpoints.that_count().filter(usable).nth(passed_over).map(|checkpoint| checkpoint.key)
     }
 
+    /// Says why an attempt that begins now does not go on from the newest checkpoint that counts; nothing when it does,
+    /// or there is none.
+    pub(super) fn say_passed_over(&mut self, allocation: &Allocation) -> String {
+        let why = self.jobs.get(&allocation.job).and_then(|job| {
+            let newest = job.checkpoints.that_count().next().filter(|newest| Some(newest.key) != allocation.from)?;
+            let programs = allocation.programs(&job.spec.virtual_card).count();
+            Some((newest.key, self.hindrance(newest, programs)))
+        });
+        let Some((checkpoint, message)) = why else { return String::new() };
+        let newest_left = allocation.from;
+        let job = allocation.job;
+        self.pending_events.push(Event::CheckpointSkipped { job, checkpoint, newest_left, message: message.clone() });
+        message
+    }
+
+    /// Why so many programs cannot go on from a checkpoint.
+    fn hindrance(&self, checkpoint: &Checkpoint, programs: usize) -> String {
+        if !checkpoint.suits(programs) {
+            return format!("{} workers saved it, and {programs} begin", checkpoint.workers);
+        }
+        let away = |part: &&CheckpointPart| !part.saved.shared && self.sources_of(part).next().is_none();
+        let Some(part) = checkpoint.parts.iter().find(away) else { return String::new() };
+        let names: Vec<&str> = part.nodes.iter().filter_map(|id| Some(&*self.node(*id)?.description.name)).collect();
+        if names.is_empty() {
+            format!("no node keeps the part of worker {} any more", part.rank)
+        } else {
+            format!("the part of worker {} is on {}: not ready", part.rank, names.join(", "))
+        }
+    }
+
     /// A worker of the present attempt, or its agent, has saved its part of a checkpoint.
     pub(super) fn worker_saved(&mut self, allocation: &Allocation, rank: Rank, saved: &SavedPart) {
         let present = self.jobs.get(&allocation.job).filter(|job| job.allocation == Some(allocation.id));

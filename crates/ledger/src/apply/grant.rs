@@ -136,7 +136,8 @@ impl State {
     /// Makes an allocation the next attempt of its job.
     pub(super) fn begin_attempt(&mut self, id: JobId, held: AllocationId) {
         let Some(allocation) = self.allocations.get(&held).cloned() else { return };
-        let attempt = Attempt::granted(&allocation, self.time, self.level());
+        let mut attempt = Attempt::granted(&allocation, self.time, self.level());
+        attempt.passed_over = self.say_passed_over(&allocation);
         self.with_job(id, |job| {
             job.attempts = attempt.number;
             job.allocation = Some(held);

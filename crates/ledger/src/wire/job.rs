@@ -142,6 +142,7 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         saved_at,
         saved_as,
         not_saved,
+        passed_over,
         blocks,
         memory,
     } = attempt;
@@ -159,6 +160,7 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         from: from.map(key_to_wire),
         saved_at_ms: saved_at.map(|time| time.0),
         not_saved: not_saved.clone(),
+        passed_over: passed_over.clone(),
         saved_as: saved_as.map_or(0, WireEnum::to_wire),
         blocks: blocks.0,
         memory_mib: memory.0,
@@ -182,6 +184,7 @@ fn attempt_from_wire(attempt: stored::Attempt) -> Result<Attempt, FieldError> {
         saved_at: attempt.saved_at_ms.map(LogTime),
         saved_as: enum_from_wire("saved_as", attempt.saved_as)?,
         not_saved: attempt.not_saved,
+        passed_over: attempt.passed_over,
         blocks: BlockCount(attempt.blocks),
         memory: Mebibytes(attempt.memory_mib),
     })

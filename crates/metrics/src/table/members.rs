@@ -79,6 +79,8 @@ metrics! { Member;
     LEASES_EXPIRED: CounterKind "tessera_leases_expired_total" [] "Nodes declared lost";
     QUARANTINES: CounterKind "tessera_quarantines_total" []
         "Workers whose stop could not be confirmed; an operator must decide";
+    CHECKPOINTS_SKIPPED: CounterKind "tessera_checkpoints_skipped_total" []
+        "Checkpoints that jobs could have gone on from and did not: damaged, gone, out of reach or not whole";
     FENCINGS: CounterKind "tessera_fencings_total" ["outcome"]
         "Workers whose blocks were in doubt, by how that ended: released by the end of the lease, confirmed to have \
          stopped, or found running";

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tessera_api::agent::part_name;
 use tessera_devices::{Sample, ShareControl};
 use tessera_ledger::{CheckpointKey, JobId, PartKey, SavedPart};
 use wire::session_request::Message as ToLeader;
@@ -196,6 +197,38 @@ fn what_is_kept_is_said_with_a_heartbeat_when_it_has_changed() {
     assert_eq!(said(&bench.on(Event::HeartbeatDue)), None, "nothing has changed");
     bench.on(Event::Kept(BTreeSet::new()));
     assert_eq!(said(&bench.on(Event::HeartbeatDue)), Some(0), "all of it is gone");
+}
+
+/// What was looked for in vain is said once, with the list as it is then.
+#[test]
+fn what_the_leader_misses_is_looked_for_and_what_is_not_there_is_said() {
+    let part = PartKey {
+        job: JobId(7),
+        checkpoint: CheckpointKey { attempt: 1, sequence: 1 },
+        epoch: Epoch(40),
+        rank: Rank(0),
+    };
+    let mut bench = Bench::leased();
+    bench.on(Event::Kept(BTreeSet::new()));
+    bench.on(Event::HeartbeatDue);
+    let source = wire::CheckpointSource { name: Some(part_name(&part)), ..Default::default() };
+    let orders = wire::CheckpointOrders { term: 5, missed: vec![source], ..Default::default() };
+    let effects = bench.hear(FromLeader::CheckpointOrders(orders));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::LookFor(missed) if missed.len() == 1)), "{effects:?}");
+    let absent = |effects: &[Effect]| {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Send(message) => match &message.message {
+                Some(ToLeader::Heartbeat(beat)) => beat.kept.as_ref().map(|kept| kept.absent.clone()),
+                _ => None,
+            },
+            _ => None,
+        })
+    };
+    bench.on(Event::Absent(vec![]));
+    assert_eq!(absent(&bench.on(Event::HeartbeatDue)), None, "it is there, and the list says so when it has it");
+    bench.on(Event::Absent(vec![part]));
+    assert_eq!(absent(&bench.on(Event::HeartbeatDue)), Some(vec![part_name(&part)]));
+    assert_eq!(absent(&bench.on(Event::HeartbeatDue)), None);
 }
 
 #[test]

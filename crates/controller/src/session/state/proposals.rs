@@ -12,7 +12,7 @@ use crate::session::said::{acknowledge, not_registered};
 use crate::session::step::{Effect, Step};
 
 impl Session {
-    pub(super) fn take_report(&mut self, report: Report, state: &State) -> Result<(), Refusal> {
+    pub(super) fn take_report(&mut self, report: Report) -> Result<(), Refusal> {
         if self.reports.len() >= REPORTS {
             return Err(Refusal::new(
                 ErrorReason::Overloaded,
@@ -20,7 +20,6 @@ impl Session {
             ));
         }
         self.book.sight(&report.workers);
-        self.kept.saved(&report.workers, state);
         self.reports.push_back(report);
         Ok(())
     }
