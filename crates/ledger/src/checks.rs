@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::card::CardDescription;
 use crate::config::{PoolConfig, PoolLimits};
 use crate::host::{HostCapacity, HostRequest};
+use crate::ids::REQUEST_AHEAD;
 use crate::node::NodeDescription;
 use crate::rejection::Rejection;
 use crate::units::{MilliCpus, MilliTflops, Percent};
@@ -120,6 +121,14 @@ pub(crate) fn check_cards(cards: &[CardDescription]) -> Result<(), Rejection> {
         if card.memory.0 > MEMORY_LIMIT {
             return Err(Rejection::invalid(field("memory_mib"), "must be at most 4 PiB"));
         }
+    }
+    Ok(())
+}
+
+/// Refuses a time for which ids are remembered that is shorter than what clocks of clients differ by.
+pub(crate) fn check_request_retention(config: &PoolConfig) -> Result<(), Rejection> {
+    if config.request_retention < REQUEST_AHEAD {
+        return Err(Rejection::invalid("config.request_retention", "must be at least two minutes"));
     }
     Ok(())
 }

@@ -14,9 +14,9 @@ pub struct PoolConfig {
     pub reference_precision: Precision,
     /// Size of a block at that precision: 1 TFLOPS unless the pool was created with another size (P2).
     pub block_size: MilliTflops,
-    /// How long an answered request id is remembered (law L3).
+    /// How long an answered request id is remembered (law L3): at least [`REQUEST_AHEAD`](crate::REQUEST_AHEAD).
     pub request_retention: Duration,
-    /// Most request ids remembered; the oldest go first.
+    /// Most request ids remembered; the oldest go first, but none that was made within `REQUEST_AHEAD`.
     pub request_limit: u64,
     /// How long an ended job stays in the ledger.
     pub job_retention: Duration,

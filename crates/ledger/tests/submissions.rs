@@ -98,6 +98,7 @@ fn a_forgotten_request_leaves_a_floor() {
     let mut pool = one_card(8);
     let config = PoolConfig { request_limit: 2, ..pool.state.config().clone() };
     pool.run(Command::SetConfig { config, expected: None });
+    pool.time += 600_000;
     let mut submit = |id| {
         let request = Request {
             key: Some(RequestKey { id, fingerprint: 1 }),
@@ -116,4 +117,36 @@ fn a_forgotten_request_leaves_a_floor() {
     let read =
         tessera_ledger::wire::decode_snapshot(tessera_ledger::wire::encode_snapshot(&pool.state)).expect("whole");
     assert_eq!(read.request_floor().0, 9_000, "a snapshot keeps it");
+}
+
+/// A client whose clock is ahead shuts out nobody, however few ids are remembered.
+#[test]
+fn what_was_made_just_now_is_remembered_whatever_the_limit() {
+    let made_at = |ms: u64, nth: u64| RequestId((u128::from(ms) << 80) | (7 << 76) | (2 << 62) | u128::from(nth));
+    let mut pool = one_card(8);
+    let config = PoolConfig { request_limit: 1, ..pool.state.config().clone() };
+    pool.run(Command::SetConfig { config: config.clone(), expected: None });
+    pool.time += 600_000;
+    let now = pool.time;
+    let ahead = [made_at(now + 110_000, 1), made_at(now - 110_000, 2), made_at(now, 3), made_at(now + 119_000, 4)];
+    for id in ahead.into_iter().chain([made_at(now - 60_000, 5)]) {
+        let request = Request {
+            key: Some(RequestKey { id, fingerprint: 1 }),
+            actor: "ann".to_owned(),
+            command: submission(spec()),
+        };
+        assert!(matches!(pool.apply(&[request])[0], Outcome::Submitted(_)), "{id:?}");
+    }
+    assert_eq!((pool.state.request_floor().0, pool.state.requests_remembered()), (0, 5));
+    pool.time += 240_000;
+    pool.run(Command::Tick);
+    assert_eq!((pool.state.request_floor().0, pool.state.requests_remembered()), (now + 119_000, 1));
+    for brief in [0, 60] {
+        let config = PoolConfig { request_retention: std::time::Duration::from_secs(brief), ..config.clone() };
+        let refused = rejected(pool.run(Command::SetConfig { config, expected: None }));
+        assert!(
+            matches!(&refused, Rejection::Invalid { field, .. } if field == "config.request_retention"),
+            "{refused:?}"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Applied;
 use super::windows::{closed_after, closed_at_first};
 use crate::allocation::{Allocation, AllocationPhase, MovePhase};
-use crate::checks::{check_config, check_name, check_windows};
+use crate::checks::{check_config, check_name, check_request_retention, check_windows};
 use crate::command::Outcome;
 use crate::config::PoolConfig;
 use crate::event::{Event, Touched};
@@ -202,6 +202,9 @@ impl State {
     /// Whoever names the settings that the new ones were made from undoes nobody else's change.
     pub(super) fn set_config(&mut self, config: &PoolConfig, expected: Option<&PoolConfig>) -> Applied {
         check_config(config)?;
+        if self.follows(Rule::LateRequestsRemembered) {
+            check_request_retention(config)?;
+        }
         if expected.is_some_and(|expected| *expected != *self.config) {
             return Err(Rejection::ConfigChanged);
         }

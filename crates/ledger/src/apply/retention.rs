@@ -16,12 +16,15 @@ impl State {
     /// Removes what is due, at most in proportion to what an entry adds: forgetting never stalls applying.
     pub(super) fn remove_expired(&mut self, commands: usize) {
         let batch = BASE_BATCH + 2 * commands;
-        for _ in 0..batch {
-            let Some(((at, id), ())) = self.request_times.into_iter().next().map(|(key, ())| (*key, ())) else { break };
+        let oldest: Vec<_> = self.request_times.into_iter().take(batch).map(|(key, ())| *key).collect();
+        for (at, id) in oldest {
             if !self.is_due(at, self.config.request_retention, self.requests_held, self.config.request_limit) {
                 break;
             }
-            self.forget_request(at, id);
+            // Few are ahead of their answers: those behind them do not wait for that.
+            if !self.is_of_now(id) {
+                self.forget_request(at, id);
+            }
         }
         for _ in 0..batch {
             let Some((at, id)) = self.ended.into_iter().next().map(|(key, ())| *key) else { break };
@@ -75,6 +78,13 @@ impl State {
         let floor = self.request_floor;
         let says_something = floor != LogTime(0) && floor <= self.time.after(REQUEST_AHEAD);
         self.follows(Rule::ForgottenRequestsRefused) && says_something && id.made_at().is_some_and(|made| made <= floor)
+    }
+
+    /// Whether an id was made so lately, by some clock, that ids to come may be older: it is remembered whatever the
+    /// limits say, or one that is forgotten would make theirs look old.
+    fn is_of_now(&self, id: RequestId) -> bool {
+        let lately = |made: LogTime| self.time.since(made) < REQUEST_AHEAD && made <= self.time.after(REQUEST_AHEAD);
+        self.follows(Rule::LateRequestsRemembered) && id.made_at().is_some_and(lately)
     }
 
     fn forget_request(&mut self, at: LogTime, id: RequestId) {

@@ -1,6 +1,7 @@
 //! A mutation is made once and answered the same, however often it is sent and whoever leads (law L3).
 
 use tessera_api::v1::{self, ErrorReason};
+use tessera_ledger::Command;
 use tonic::Code;
 
 use crate::services::support::fixture::{node, spec, submission};
@@ -79,17 +80,24 @@ async fn a_request_that_was_forgotten_is_refused_and_never_made_again() {
     node(&cluster, "n0", &[10]).await;
     let clients = &cluster.members[0].clients;
     let (mut jobs, mut pool) = (clients.jobs.clone(), clients.pool.clone());
+    let to = tessera_ledger::Level::NEWEST;
+    let raise = tessera_ledger::Request { key: None, actor: String::new(), command: Command::RaiseLevel { to } };
+    let soon = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    cluster.members[0].pool.propose(raise, soon).await.expect("it can be applied");
     let few = tessera_ledger::PoolConfig { request_limit: 2, ..Default::default() };
     let config = Some(tessera_api::pool_view::config(&few));
     let set = v1::SetPoolConfigRequest { request_id: id(), config, expected: None };
     pool.set_pool_config(set).await.expect("they are good");
     let mut sent = Vec::new();
-    for _ in 0..4 {
-        let request = submission(1);
+    // What was made just now is remembered whatever the limit.
+    let before = cluster.members[0].pool.right_time().0 - 600_000;
+    for turn in 0..4 {
+        let request_id = tessera_api::request_id::new_request_id(tessera_ledger::LogTime(before + turn));
+        let request = v1::SubmitJobRequest { request_id, ..submission(1) };
         sent.push((request.clone(), jobs.submit_job(request).await.expect("it is accepted").into_inner()));
     }
     let answer = pool.get_pool_config(v1::GetPoolConfigRequest::default()).await.expect("answered").into_inner();
-    assert_eq!(answer.request_ids, 2);
+    assert_eq!(answer.request_ids, 2, "the newest, and that of the settings");
     assert!(answer.request_floor.is_some(), "some are forgotten");
 
     let (oldest, newest) = (sent[0].clone(), sent[3].clone());
