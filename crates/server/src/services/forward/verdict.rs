@@ -2,8 +2,9 @@
 
 use std::error::Error;
 
+use bytes::Bytes;
 use http::{HeaderValue, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected, Full};
 use tessera_api::error::reason_of;
 use tessera_api::v1::ErrorReason;
 use tonic::body::Body;
@@ -37,7 +38,7 @@ impl Verdict {
     pub(super) async fn of_remote(response: Response<Body>) -> Self {
         let (parts, body) = response.into_parts();
         match body.collect().await {
-            Ok(whole) => Self::of(Response::from_parts(parts, Body::new(whole))),
+            Ok(whole) => Self::of(Response::from_parts(parts, as_it_came(whole))),
             Err(error) => {
                 tracing::debug!(error = &error as &dyn Error, "the leader's answer broke off");
                 Self::Again { perhaps_done: true }
@@ -48,6 +49,16 @@ impl Verdict {
     /// Judges a connection that failed: a call that never left is safe to carry again.
     pub(super) fn of_failure(error: &tonic::transport::Error) -> Self {
         Self::Again { perhaps_done: !is_connect_error(error) }
+    }
+}
+
+/// A body that says, before it is read, whether it is at its end: a refusal without messages then leaves as one frame of
+/// headers that ends the stream, which is the only form of it that gRPC has.
+fn as_it_came(whole: Collected<Bytes>) -> Body {
+    let trailers = whole.trailers().cloned();
+    match (whole.to_bytes(), trailers) {
+        (bytes, None) => Body::new(Full::new(bytes)),
+        (bytes, Some(trailers)) => Body::new(Full::new(bytes).with_trailers(async { Some(Ok(trailers)) })),
     }
 }
 
@@ -89,9 +100,8 @@ fn is_connect_error(error: &(dyn Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use http::HeaderMap;
-    use http_body::Frame;
+    use http_body::{Body as _, Frame};
     use http_body_util::StreamBody;
 
     use tessera_connection::{Outbound, Terms};
@@ -135,6 +145,13 @@ mod tests {
         assert!(passed.trailers().is_some());
         assert_eq!(passed.to_bytes(), "all");
         assert!(matches!(Verdict::of_remote(answer(broken)).await, Verdict::Again { perhaps_done: true }));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_ends_with_its_headers() {
+        let refusal = because(ErrorReason::JobUnknown, "there is no job 7").into_http::<Body>();
+        let Verdict::Answer(passed) = Verdict::of_remote(refusal).await else { panic!("it is final") };
+        assert!(passed.body().is_end_stream() && passed.headers().contains_key("grpc-status"));
     }
 
     #[tokio::test]
