@@ -1,7 +1,7 @@
 //! The life of jobs, through real processes.
 
 use anyhow::Result;
-use tessera_api::v1::{CancelJobRequest, HostRequest, JobState, Span};
+use tessera_api::v1::{CancelJobRequest, Eligibility, HostRequest, JobSpec, JobState, Span};
 use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool, REFERENCE_POOL};
 use tessera_tests::wait::until;
@@ -162,5 +162,34 @@ async fn a_thousand_short_jobs_run_once_each() -> Result<()> {
         let runs = std::fs::read_to_string(marks.join(number.to_string()))?;
         assert_eq!(runs, "run\n", "job {number} did not run exactly once: {:?}", get(&client, job).await?);
     }
+    pool.verify().await
+}
+
+/// A script whose interpreter cannot be run, and a program that somebody is writing: that is so on every node.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_wrote_wrongly_costs_no_node() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]; 2], ..Options::default() }).await?;
+    let client = pool.client();
+    let busy = pool.shared_folder("busy")?.join("program");
+    std::fs::copy("/bin/true", &busy)?;
+    let written = std::fs::File::options().append(true).open(&busy)?;
+    let of_script = |script: &str| JobSpec { command: vec![], script: script.to_owned(), ..shell("") };
+    let of_command = |command: &str| JobSpec { command: vec![command.to_owned()], ..shell("") };
+    for (wrong, why) in [
+        (of_script("#!/etc/passwd\necho never\n"), "interpreter `/etc/passwd`: `/etc/passwd` may not be executed"),
+        (of_script("#!/usr/bin/pythn\n"), "interpreter `/usr/bin/pythn`: `/usr/bin/pythn` is not on this node"),
+        (of_script("#!/bin/sh\r\necho never\r\n"), "its first line ends with a carriage return"),
+        (of_command(&busy.display().to_string()), "some process has it open for writing"),
+        (of_command("pythn"), "it is in no folder of its PATH (`/"),
+        (of_command("/etc/passwd"), "`/etc/passwd` may not be executed by this job"),
+    ] {
+        let job = submit(&client, wrong).await?;
+        let failed = wait_for(&client, job, JobState::Failed).await?;
+        let said = failed.reason.unwrap_or_default();
+        assert!(said.code == "START_FAILED" && said.sentence.contains(why), "{why:?} is not in {said:?}");
+    }
+    drop(written);
+    let nodes = client.list_nodes(Default::default()).await?.nodes;
+    assert!(nodes.iter().all(|node| node.eligibility() == Eligibility::Eligible), "{nodes:?}");
     pool.verify().await
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::word;
-use crate::supervisor::NoStart;
 use crate::supervisor::status::Cause;
+use crate::supervisor::unrunnable::{DEFAULT_PATH, Unrunnable, candidates};
 
 /// The program cannot be run, and is not there, as shells say it.
 const NOT_RUN: (u8, u8) = (126, 127);
@@ -39,7 +39,7 @@ pub(super) enum Problem {
     PartLost,
     #[error("the worker was stopped by signal {0} before its program began")]
     Stopped(i32),
-    #[error("`{0}` cannot be run: {1}")]
+    #[error("{0}")]
     Program(String, #[source] io::Error),
     #[error("how the slice server is reached cannot be told: {0}")]
     Reach(String),
@@ -52,14 +52,19 @@ pub(super) enum Problem {
 }
 
 impl Problem {
+    /// A program, looked for in this path, cannot be run.
+    pub(super) fn of_program(name: &str, path: Option<&str>, error: io::Error) -> Self {
+        let number = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+        let paths = candidates(name, path.unwrap_or(DEFAULT_PATH));
+        Self::Program(Unrunnable { name: name.to_owned(), paths, error: number }.explained(), error)
+    }
+
     /// What ended the worker, when that was not its program. When the node could not give what the job may have, it is
     /// tried elsewhere.
     pub(super) fn cause(&self) -> Option<Cause> {
         match self {
-            Self::Program(name, error) => {
-                let error = Errno::from_raw(error.raw_os_error().unwrap_or(0));
-                Some(NoStart::of_program(name.clone(), error, false).cause).filter(|cause| *cause == Cause::NodeFault)
-            }
+            // The job names it: that is nothing of which a node is to blame.
+            Self::Program(..) => None,
             Self::HostLost(_) => Some(Cause::HostLost),
             _ => Some(Cause::NodeFault),
         }

@@ -284,7 +284,8 @@ impl Worker {
         command.args(arguments).envs(&self.plan.of_program);
         command.env("TESSERA_SLICES", address).env(TOKEN, &self.token);
         command.env("TESSERA_BUILD", &self.plan.build);
-        let failed = |error| Problem::Program(name.to_string_lossy().into_owned(), error);
+        let path = self.plan.of_program.get("PATH").cloned().or_else(|| std::env::var("PATH").ok());
+        let failed = |error| Problem::of_program(&name.to_string_lossy(), path.as_deref(), error);
         as_leader(&mut command).spawn().map_err(failed)
     }
 

@@ -36,8 +36,7 @@ mod program;
 mod ready;
 mod shell;
 pub mod status;
-
-pub(crate) use program::NoStart;
+pub mod unrunnable;
 
 use std::path::Path;
 use std::process::ExitCode;

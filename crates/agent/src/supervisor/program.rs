@@ -22,13 +22,12 @@ use super::child::{Child, Step, fork_into};
 use super::image::PLACE;
 use super::message::{CompanionPlan, Launch};
 use super::pid_namespace::PidNamespace;
+use super::unrunnable::{DEFAULT_PATH, Unrunnable, candidates, is_mounted_without_programs, places};
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
 use crate::supervisor::status::Cause;
 use crate::worker::{Account, WORKER_DIR};
 
-/// Where programs are looked for when the environment has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// This very program, which starts slice servers.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 /// How long the start of a program is waited for, in milliseconds. A program on a disk that hangs counts as started:
@@ -54,19 +53,17 @@ impl NoStart {
     pub fn by_node(message: impl Into<String>) -> Self {
         Self { cause: Cause::NodeFault, message: message.into() }
     }
+}
 
-    /// The job's program cannot be run: its own fault, unless the host has run out of something or a file system of it
-    /// is out of order. `given`: it lies in the worker's own folder, where this host has put it.
-    pub(crate) fn of_program(message: String, error: Errno, given: bool) -> Self {
-        let exhausted = matches!(
-            error,
-            Errno::ENOMEM | Errno::EAGAIN | Errno::ENFILE | Errno::EMFILE | Errno::EIO | Errno::ENOSPC | Errno::EROFS
-        );
-        let unreachable = matches!(error, Errno::ESTALE | Errno::ENOTCONN | Errno::ETIMEDOUT | Errno::ETXTBSY);
-        // As on a file system that is mounted without the right to run anything.
-        let withheld = given && error == Errno::EACCES;
-        if exhausted || unreachable || withheld { Self::by_node(message) } else { Self::by_job(message) }
-    }
+/// Who has put a program where it lies, and answers for it when it cannot be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// The job names it: whatever the system says of it, any node would say, or the job could be made to say.
+    Job,
+    /// It lies in the worker's folder, which this host has made, and the job has written what is in it.
+    Folder,
+    /// It is a program of this host's own.
+    Host,
 }
 
 /// A program with everything in the form that `execve` takes, so that nothing is allocated between fork and exec.
@@ -81,8 +78,9 @@ pub struct Program {
     pub(super) place: Option<(CString, CString)>,
     /// Under which identity it runs; `None`: that of the supervisor.
     pub(super) account: Option<Account>,
-    /// It lies in the worker's own folder, where this host has put it, or is a program of this host's own.
-    given: bool,
+    origin: Origin,
+    /// The worker's own folder, which this host has made.
+    home: CString,
 }
 
 impl Program {
@@ -115,7 +113,10 @@ impl Program {
             let arguments = command.iter().map(|word| CString::new(word.as_str())).collect::<Result<_, _>>()?;
             let variables = environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
             Ok(Self {
-                paths: candidates(name, environment.get("PATH").map_or(DEFAULT_PATH, String::as_str))?,
+                paths: candidates(name, environment.get("PATH").map_or(DEFAULT_PATH, String::as_str))
+                    .iter()
+                    .map(|path| path_text(path))
+                    .collect::<Result<_, _>>()?,
                 arguments,
                 environment: variables.collect::<Result<_, _>>()?,
                 folder: path_text(folder)?,
@@ -125,7 +126,12 @@ impl Program {
                     None => None,
                 },
                 account: launch.account.clone(),
-                given: own.is_some_and(|own| name.starts_with(own)) || name == OWN_PROGRAM,
+                home: CString::new(own.map_or("", String::as_str))?,
+                origin: match own {
+                    _ if name == OWN_PROGRAM => Origin::Host,
+                    Some(own) if Path::new(name).starts_with(own) => Origin::Folder,
+                    _ => Origin::Job,
+                },
             })
         };
         prepare().map_err(|_| NoStart::by_job("the command, environment or working directory holds a NUL byte"))
@@ -170,6 +176,22 @@ impl Program {
         let process =
             ProcessId::of(pid.as_raw()).ok_or_else(|| NoStart::by_node("its process cannot be found in /proc"))?;
         Ok(Waiting { process, word: File::from(word), failures, program: self })
+    }
+
+    /// It cannot become the process that it was to be.
+    fn not_run(&self, error: Errno) -> NoStart {
+        let name = self.arguments[0].to_string_lossy();
+        let paths = places(&self.paths, &self.folder, self.place.as_ref());
+        let is_of_job = match self.origin {
+            Origin::Job => true,
+            // Whatever else fails is what the job has written into it.
+            Origin::Folder => !places(std::slice::from_ref(&self.home), &self.folder, self.place.as_ref())
+                .iter()
+                .any(|home| is_mounted_without_programs(home)),
+            Origin::Host => false,
+        };
+        let message = Unrunnable { name: name.into_owned(), paths, error }.explained_to(self.account.clone());
+        if is_of_job { NoStart::by_job(message) } else { NoStart::by_node(message) }
     }
 
     /// `/bin/sh` and the arguments, for a script without a first line that names its interpreter.
@@ -226,11 +248,13 @@ impl Waiting {
             Some(Step::Folder) => {
                 let folder = self.program.folder.to_string_lossy();
                 let message = format!("the working directory `{folder}` cannot be entered: {error}");
-                NoStart::of_program(message, error, false)
+                if self.program.folder == self.program.home {
+                    NoStart::by_node(message)
+                } else {
+                    NoStart::by_job(message)
+                }
             }
-            Some(Step::Exec) => {
-                NoStart::of_program(format!("`{name}` cannot be run: {error}"), error, self.program.given)
-            }
+            Some(Step::Exec) => self.program.not_run(error),
             Some(Step::Setup) | None => node(&format!("`{name}` cannot be prepared")),
         })
     }
@@ -245,16 +269,6 @@ impl Drop for Waiting {
             let _ = waitpid(pid, None);
         }
     }
-}
-
-/// Where `execve` looks: the name itself when it holds a slash, else every folder of `PATH`.
-fn candidates(name: &str, path: &str) -> Result<Vec<CString>, NulError> {
-    if name.contains('/') {
-        return Ok(vec![CString::new(name)?]);
-    }
-    path.split(':')
-        .map(|folder| CString::new(format!("{}/{name}", if folder.is_empty() { "." } else { folder })))
-        .collect()
 }
 
 fn path_text(path: &Path) -> Result<CString, NulError> {
