@@ -34,7 +34,7 @@ build:
 ## Installs what the suite needs.
 setup:
 	umask 022
-	deploy/setup.sh test >/dev/null
+	deploy/setup.sh operating >/dev/null
 	deploy/setup.sh console >/dev/null
 	deploy/setup.sh torch >/dev/null
 
@@ -108,7 +108,7 @@ simulation-compile:
 ## What operators see and are told (docs/observability.md): dashboards, rules and runbooks, against a real pool, Prometheus and
 ## Alertmanager.
 operating: compile
-	$(call set_up,test)
+	$(call set_up,operating)
 	$(tested)
 	python -m unittest discover -s tests/operating
 

