@@ -247,7 +247,10 @@ async fn what_was_saved_just_before_the_leader_hands_over_is_gone_on_from() -> R
     }
     let suspended: Vec<_> = try_join_all(jobs.iter().map(|job| suspend(&client, *job))).await?;
     assert!(suspended.iter().all(|job| job.checkpoints.len() == 1), "{suspended:?}");
-    client.transfer_leadership(TransferLeadershipRequest::default()).await?;
+    until("the leader to hand over", async || {
+        client.transfer_leadership(TransferLeadershipRequest::default()).await.ok()
+    })
+    .await?;
     for job in &jobs {
         client.resume_job(ResumeJobRequest { job_id: *job, ..Default::default() }).await?;
     }

@@ -16,6 +16,10 @@ use crate::cgroup::WorkerGroup;
 /// `clone3` flag: the child is born into the control group whose folder is given.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
+/// How many times, 10 ms apart, a program that is open for writing is tried again: another process that is just being
+/// started may have a copy of the descriptor, until it becomes its program.
+const WRITER_CLOSES: u32 = 50;
+
 /// Which step of the child failed.
 #[derive(Clone, Copy)]
 #[repr(u8)]
@@ -177,9 +181,20 @@ impl Child<'_> {
     /// Tries every place; the error that is told is the most telling one.
     unsafe fn execute(&self) {
         let mut telling = libc::ENOENT;
+        let mut closes = WRITER_CLOSES;
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         for path in &self.program.paths {
-            // SAFETY: all pointers lead to NUL-terminated texts and null-terminated arrays.
-            unsafe { libc::execve(path.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr()) };
+            loop {
+                // SAFETY: all pointers lead to NUL-terminated texts and null-terminated arrays.
+                unsafe { libc::execve(path.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr()) };
+                if Errno::last_raw() != libc::ETXTBSY || closes == 0 {
+                    break;
+                }
+                closes -= 1;
+                // SAFETY: a system call that reads a valid structure and writes nothing.
+                unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) };
+                Errno::from_raw(libc::ETXTBSY).set();
+            }
             match Errno::last_raw() {
                 libc::ENOEXEC => self.execute_script(path),
                 libc::ENOENT | libc::ENOTDIR => {}

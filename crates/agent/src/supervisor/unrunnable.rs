@@ -27,7 +27,7 @@ pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Longest first line that the kernel reads of a script.
 const FIRST_LINE: u64 = 256;
 /// How long the file is looked at.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The form of sets of capabilities: two words for each of effective, permitted and inheritable ones.
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 /// Deepest chain of interpreters that is followed; the kernel follows five.

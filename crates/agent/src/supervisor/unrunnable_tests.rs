@@ -10,18 +10,24 @@ fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>, mode: u32) -> PathBuf
     path
 }
 
-/// A program whose loader is not here: `true` of this host with another letter in the loader's name.
-fn alien() -> Vec<u8> {
-    let mut program = fs::read("/bin/true").expect("it is a program");
-    let loader = program.windows(4).position(|word| word == b"/lib").expect("it names its loader");
+/// A program whose loader is not here: `true` of this host with another letter in the loader's name. `None`: that has none.
+fn alien() -> Option<Vec<u8>> {
+    let mut program = fs::read("/bin/true").ok().filter(|program| program.starts_with(b"\x7fELF"))?;
+    let loader = program.windows(4).position(|word| word == b"/lib")?;
     program[loader + 3] = b'x';
-    program
+    Some(program)
 }
 
-fn cause_of(path: &Path) -> String {
-    let error = std::process::Command::new(path).spawn().map(|_| ()).expect_err("it cannot be run");
+/// Why a file cannot be run; `None`: it can.
+fn cause_of(path: &Path) -> Option<String> {
+    let begin = || std::process::Command::new(path).spawn().map(|mut child| child.wait());
+    // What other tests start meanwhile has copies of what is being written here, for a moment.
+    let tries = std::iter::repeat_with(begin).take(50);
+    let mut ended = tries.inspect(|_| std::thread::yield_now());
+    let busy = |began: &io::Result<_>| matches!(began, Err(error) if error.raw_os_error() == Some(libc::ETXTBSY));
+    let error = ended.find(|began| !busy(began)).unwrap_or_else(|| Err(Errno::ETXTBSY.into())).err()?;
     let error = Errno::from_raw(error.raw_os_error().expect("the system says so"));
-    Unrunnable { name: "it".to_owned(), paths: vec![path.to_owned()], error }.explained()
+    Some(Unrunnable { name: "it".to_owned(), paths: vec![path.to_owned()], error }.explained())
 }
 
 /// Whatever the system says, the sentence names what a person has to change.
@@ -41,13 +47,20 @@ fn the_cause_is_named_as_a_person_would_look_for_it() {
         (plain.clone(), "may not be executed by this job (its mode is 0644".to_owned()),
         (script("typo", "#!/usr/bin/pythn -u"), "its first line names the interpreter `/usr/bin/pythn`: ".to_owned()),
         (script("data", &format!("#! {}", at(&plain))), format!("interpreter `{}`: `{0}` may not be", at(&plain))),
-        (file(folder, "alien", alien(), 0o755), "is a program for another system".to_owned()),
         (script("windows", "#!/bin/sh\r"), "ends with a carriage return".to_owned()),
         (script("outer", &format!("#!{}", at(&folder.join("typo")))), "the interpreter `/usr/bin/pythn`: ".to_owned()),
     ] {
-        let said = cause_of(&path);
+        let said = cause_of(&path).expect("it cannot be run");
         assert!(said.starts_with("`it` cannot be run: ") && said.contains(&words), "{words:?} is not in {said:?}");
     }
+}
+
+#[test]
+fn a_program_for_another_system_is_said_to_be_one() {
+    let Some(alien) = alien() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = cause_of(&file(folder.path(), "alien", alien, 0o755)).expect("it cannot be run");
+    assert!(said.contains("is a program for another system"), "{said}");
 }
 
 #[test]
@@ -56,7 +69,10 @@ fn what_is_being_written_is_said_to_be() {
     let busy = folder.path().join("busy");
     fs::copy("/bin/true", &busy).expect("it is a program");
     let written = File::options().append(true).open(&busy).expect("it is ours");
-    assert!(cause_of(&busy).contains("open for writing"));
+    // Some systems run it all the same.
+    if let Some(said) = cause_of(&busy) {
+        assert!(said.contains("open for writing"), "{said}");
+    }
     drop(written);
 }
 
