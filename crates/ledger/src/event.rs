@@ -68,8 +68,8 @@ pub enum Event {
         /// What its agent said.
         message: String,
     },
-    /// A checkpoint that a job could have gone on from is passed over: it is damaged or not whole, and given up; or nobody
-    /// has all of it now, or another number of workers saved it.
+    /// A checkpoint that a job could have gone on from is passed over. It is damaged or not whole, and given up; or
+    /// nobody has all of it now; or another number of workers saved it.
     CheckpointSkipped {
         job: JobId,
         checkpoint: CheckpointKey,

@@ -197,7 +197,8 @@ pub struct Attempt {
     pub saved_as: Option<CheckpointMode>,
     /// Why nothing was saved when it was told to stop, in the words of the agent that tried; empty: nobody says so.
     pub not_saved: String,
-    /// Why it did not go on from the newest checkpoint that counted when it was granted; empty: it did, or there was none.
+    /// The reason not to go on from the newest checkpoint that counted when it was granted. Empty: it did, or there was
+    /// none.
     pub passed_over: String,
     /// Blocks that it holds, and gives back at its end; 0: of before level 2, which did not note it.
     pub blocks: BlockCount,

@@ -28,8 +28,8 @@ pub enum Rule {
     /// A snapshot says its level at its end too; before, damage that made it 0 at its beginning, where nothing can be
     /// checked, was not noticed.
     SnapshotsEndWithLevel,
-    /// A request id that was made within [`REQUEST_AHEAD`](crate::REQUEST_AHEAD) is not forgotten; before, one that came
-    /// from a clock which was a little ahead could make every id of now look old.
+    /// A request id that was made within [`REQUEST_AHEAD`](crate::REQUEST_AHEAD) is not forgotten; before, one from a
+    /// clock which was a little ahead could make every id of now look old.
     LateRequestsRemembered,
     /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
     DrillQueueRefused,

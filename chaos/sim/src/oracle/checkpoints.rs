@@ -53,7 +53,7 @@ pub struct Checkpoints {
     told: BTreeMap<JobId, BTreeMap<CheckpointKey, Told>>,
     judged: BTreeSet<AllocationId>,
     resumed: BTreeSet<AllocationId>,
-    /// What the ledger took for gone since the world was looked at, with the name of its node.
+    /// Parts that the ledger took for gone since the world was looked at, with the names of their nodes.
     gone: Vec<(String, PartKey)>,
 }
 
@@ -178,7 +178,7 @@ impl Oracle for Checkpoints {
     }
 }
 
-/// What is wrong with an attempt that does not go on from the newest checkpoint and does not say why.
+/// The fault of an attempt that does not go on from the newest checkpoint and does not say why.
 fn without_a_word(state: &State, allocation: &Allocation) -> Option<String> {
     let job = state.job(allocation.job)?;
     let newest = job.checkpoints.that_count().next().filter(|newest| Some(newest.key) != allocation.from)?;

@@ -81,7 +81,7 @@ async fn what_one_node_saved_another_fetches_and_keeps_a_copy_of() {
     assert_eq!(one.fetched(&from_copy).await.expect("the copy is given under the same ticket"), "so far");
 }
 
-/// What the ledger has on a node is there or not, whatever became of the ticket that was written beside it.
+/// A checkpoint that the ledger has on a node is there or not, whatever became of the ticket beside it.
 #[tokio::test]
 async fn what_the_leader_misses_is_found_on_the_disk_or_said_not_to_be_there() {
     let place = Place::with(None).await;

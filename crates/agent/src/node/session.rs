@@ -44,7 +44,7 @@ pub struct OpenSession {
     patience: Option<Duration>,
     /// Whether the leader was told which checkpoints are kept here.
     kept_said: bool,
-    /// Those that the leader missed and that were looked for in vain, until it is told.
+    /// Checkpoints that the leader missed and that were looked for in vain, until it is told.
     absent: Vec<PartKey>,
     /// What was reported and not yet acknowledged.
     pub(super) reports: Reports,

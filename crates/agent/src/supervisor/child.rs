@@ -16,8 +16,8 @@ use crate::cgroup::WorkerGroup;
 /// `clone3` flag: the child is born into the control group whose folder is given.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// How many times, 10 ms apart, a program that is open for writing is tried again: another process that is just being
-/// started may have a copy of the descriptor, until it becomes its program.
+/// The number of tries, 10 ms apart, at a program that is open for writing: another process that is just being started
+/// may have a copy of the descriptor, until it becomes its program.
 const WRITER_CLOSES: u32 = 50;
 
 /// Which step of the child failed.
@@ -193,7 +193,6 @@ impl Child<'_> {
                 closes -= 1;
                 // SAFETY: a system call that reads a valid structure and writes nothing.
                 unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) };
-                Errno::from_raw(libc::ETXTBSY).set();
             }
             match Errno::last_raw() {
                 libc::ENOEXEC => self.execute_script(path),

@@ -22,7 +22,7 @@ use super::child::{Child, Step, fork_into};
 use super::image::PLACE;
 use super::message::{CompanionPlan, Launch};
 use super::pid_namespace::PidNamespace;
-use super::unrunnable::{DEFAULT_PATH, Unrunnable, candidates, is_mounted_without_programs, places};
+use super::unrunnable::{DEFAULT_PATH, Unrunnable, candidates, is_mounted_without_programs, path_here};
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
 use crate::supervisor::status::Cause;
@@ -55,7 +55,7 @@ impl NoStart {
     }
 }
 
-/// Who has put a program where it lies, and answers for it when it cannot be run.
+/// The party that has put a program where it lies, and answers for it when it cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// The job names it: whatever the system says of it, any node would say, or the job could be made to say.
@@ -181,13 +181,12 @@ impl Program {
     /// It cannot become the process that it was to be.
     fn not_run(&self, error: Errno) -> NoStart {
         let name = self.arguments[0].to_string_lossy();
-        let paths = places(&self.paths, &self.folder, self.place.as_ref());
+        let here = |path: &CString| path_here(path, &self.folder, self.place.as_ref());
+        let paths = self.paths.iter().map(here).collect();
         let is_of_job = match self.origin {
             Origin::Job => true,
             // Whatever else fails is what the job has written into it.
-            Origin::Folder => !places(std::slice::from_ref(&self.home), &self.folder, self.place.as_ref())
-                .iter()
-                .any(|home| is_mounted_without_programs(home)),
+            Origin::Folder => !is_mounted_without_programs(&here(&self.home)),
             Origin::Host => false,
         };
         let message = Unrunnable { name: name.into_owned(), paths, error }.explained_to(self.account.clone());

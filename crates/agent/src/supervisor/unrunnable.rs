@@ -1,7 +1,7 @@
-//! Why a program cannot be run, as a person would look for it: which file, which line, which interpreter, which right.
+//! Explains why a program cannot be run, as a person would look for it: the file, the line, the interpreter, the right.
 //!
-//! What `execve` says is one number, and the same one for a script that is missing and for one whose interpreter is. The
-//! file is looked at after the failure, under the identity that was to run it: nothing is told of files that the worker
+//! `execve` answers with one number. It is the same for a script that is missing and for one whose interpreter is. The
+//! file is examined after the failure, under the identity that was to run it: nothing is told of files that the worker
 //! may not read.
 
 use std::ffi::{CString, OsStr};
@@ -22,11 +22,11 @@ use nix::unistd::{AccessFlags, faccessat};
 use super::image::PLACE;
 use crate::worker::Account;
 
-/// Where programs are looked for when the environment has no `PATH`.
+/// The folders in which programs are looked for when the environment has no `PATH`.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Longest first line that the kernel reads of a script.
 const FIRST_LINE: u64 = 256;
-/// How long the file is looked at.
+/// The longest time for which a file is examined.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The form of sets of capabilities: two words for each of effective, permitted and inheritable ones.
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
@@ -38,7 +38,7 @@ const DEEPEST: usize = 5;
 pub struct Unrunnable {
     /// As the job names it.
     pub name: String,
-    /// Where it was looked for, in order.
+    /// The paths at which the program was looked for, in order.
     pub paths: Vec<PathBuf>,
     pub error: Errno,
 }
@@ -88,7 +88,7 @@ impl Unrunnable {
     }
 }
 
-/// What keeps a file from being run, as the rest of a sentence about it; `None`: nothing that can be seen.
+/// The hindrance that keeps a file from being run, as the rest of a sentence; `None`: nothing that can be seen.
 fn hindrance(path: &Path, error: Errno, deepest: usize) -> Option<String> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -132,7 +132,7 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// What is wrong with what the first line of a script names.
+/// The fault of the interpreter that the first line of a script names.
 fn of_script(line: &[u8], error: Errno, deepest: usize) -> Option<String> {
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let words = line.trim_ascii_start();
@@ -143,8 +143,8 @@ fn of_script(line: &[u8], error: Errno, deepest: usize) -> Option<String> {
     if let Some(name) = name.strip_suffix(b"\r") {
         let name = String::from_utf8_lossy(name);
         return Some(format!(
-            "its first line ends with a carriage return, so that the interpreter `{name}\\r` is looked for; save it with \
-             line ends of Unix"
+            "its first line ends with a carriage return, so that the interpreter `{name}\\r` is looked for; save it \
+             with line ends of Unix"
         ));
     }
     let interpreter = Path::new(OsStr::from_bytes(name));
@@ -157,7 +157,7 @@ fn of_script(line: &[u8], error: Errno, deepest: usize) -> Option<String> {
     Some(format!("its first line names the interpreter {}: {why}", shown(interpreter)))
 }
 
-/// Why nothing is known of a path: the first part of it that is not there, leads nowhere or may not be entered.
+/// Names the first part of a path that is not there, leads nowhere or may not be entered.
 fn not_reached(path: &Path, error: &io::Error) -> String {
     if let Ok(target) = fs::read_link(path) {
         return format!("{} is a link to {}, which cannot be reached: {error}", shown(path), shown(&target));
@@ -194,7 +194,7 @@ fn shown(path: &Path) -> String {
     format!("`{}`", path.to_string_lossy().escape_debug())
 }
 
-/// Where `execve` looks: the name itself when it holds a slash, else every folder of `PATH`.
+/// The paths that `execve` tries: the name itself when it holds a slash, else one in every folder of `PATH`.
 pub(crate) fn candidates(name: &str, path: &str) -> Vec<PathBuf> {
     if name.contains('/') {
         return vec![PathBuf::from(name)];
@@ -202,18 +202,13 @@ pub(crate) fn candidates(name: &str, path: &str) -> Vec<PathBuf> {
     path.split(':').map(|folder| Path::new(if folder.is_empty() { "." } else { folder }).join(name)).collect()
 }
 
-/// Where a program is looked for, seen from its working directory and from outside: `shown` is a folder of this host,
-/// and where the program sees it.
-pub(super) fn places(paths: &[CString], folder: &CString, shown: Option<&(CString, CString)>) -> Vec<PathBuf> {
+/// The path of a program's file as this host sees it, from the program's working directory. `shown`: a folder of this
+/// host, and the place at which the program sees it.
+pub(super) fn path_here(path: &CString, folder: &CString, shown: Option<&(CString, CString)>) -> PathBuf {
     let path_of = |text: &CString| PathBuf::from(OsStr::from_bytes(text.as_bytes()));
-    let outside = |path: PathBuf| match shown {
-        Some((here, there)) => match path.strip_prefix(path_of(there)) {
-            Ok(within) => path_of(here).join(within),
-            Err(_) => path,
-        },
-        None => path,
-    };
-    paths.iter().map(|path| outside(path_of(folder).join(path_of(path)))).collect()
+    let path = path_of(folder).join(path_of(path));
+    let within = shown.and_then(|(here, there)| Some(path_of(here).join(path.strip_prefix(path_of(there)).ok()?)));
+    within.unwrap_or(path)
 }
 
 /// Gives this thread the rights that an account has, for good, as far as files are concerned, and takes all others.

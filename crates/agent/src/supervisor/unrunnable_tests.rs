@@ -10,7 +10,8 @@ fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>, mode: u32) -> PathBuf
     path
 }
 
-/// A program whose loader is not here: `true` of this host with another letter in the loader's name. `None`: that has none.
+/// A program whose loader is not here: `true` of this host, with another letter in the loader's name. `None`: it has no
+/// loader.
 fn alien() -> Option<Vec<u8>> {
     let mut program = fs::read("/bin/true").ok().filter(|program| program.starts_with(b"\x7fELF"))?;
     let loader = program.windows(4).position(|word| word == b"/lib")?;
@@ -18,7 +19,7 @@ fn alien() -> Option<Vec<u8>> {
     Some(program)
 }
 
-/// Why a file cannot be run; `None`: it can.
+/// The sentence about a file that cannot be run; `None`: it can.
 fn cause_of(path: &Path) -> Option<String> {
     let begin = || std::process::Command::new(path).spawn().map(|mut child| child.wait());
     // What other tests start meanwhile has copies of what is being written here, for a moment.

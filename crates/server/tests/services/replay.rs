@@ -1,11 +1,11 @@
 //! A mutation is made once and answered the same, however often it is sent and whoever leads (law L3).
 
 use tessera_api::v1::{self, ErrorReason};
-use tessera_ledger::Command;
+use tessera_ledger::{Command, Outcome};
 use tonic::Code;
 
 use crate::services::support::fixture::{node, spec, submission};
-use crate::services::support::{Cluster, assert_refused, id, within};
+use crate::services::support::{Cluster, assert_refused, id, propose, within};
 
 #[tokio::test]
 async fn the_same_request_is_answered_the_same_and_another_under_its_id_is_refused() {
@@ -81,9 +81,8 @@ async fn a_request_that_was_forgotten_is_refused_and_never_made_again() {
     let clients = &cluster.members[0].clients;
     let (mut jobs, mut pool) = (clients.jobs.clone(), clients.pool.clone());
     let to = tessera_ledger::Level::NEWEST;
-    let raise = tessera_ledger::Request { key: None, actor: String::new(), command: Command::RaiseLevel { to } };
-    let soon = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
-    cluster.members[0].pool.propose(raise, soon).await.expect("it can be applied");
+    let (_, raised) = propose(&cluster.members[0].pool, Command::RaiseLevel { to }).await;
+    assert_eq!(raised, Outcome::Done);
     let few = tessera_ledger::PoolConfig { request_limit: 2, ..Default::default() };
     let config = Some(tessera_api::pool_view::config(&few));
     let set = v1::SetPoolConfigRequest { request_id: id(), config, expected: None };

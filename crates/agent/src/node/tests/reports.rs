@@ -199,7 +199,7 @@ fn what_is_kept_is_said_with_a_heartbeat_when_it_has_changed() {
     assert_eq!(said(&bench.on(Event::HeartbeatDue)), Some(0), "all of it is gone");
 }
 
-/// What was looked for in vain is said once, with the list as it is then.
+/// Checkpoints that were looked for in vain are reported once, with the list as it is then.
 #[test]
 fn what_the_leader_misses_is_looked_for_and_what_is_not_there_is_said() {
     let part = PartKey {

@@ -52,8 +52,8 @@ impl Verdict {
     }
 }
 
-/// A body that says, before it is read, whether it is at its end: a refusal without messages then leaves as one frame of
-/// headers that ends the stream, which is the only form of it that gRPC has.
+/// A body that says, before it is read, whether it is at its end. A refusal without messages then leaves as one frame
+/// of headers that ends the stream, which is the only form of it that gRPC has.
 fn as_it_came(whole: Collected<Bytes>) -> Body {
     let trailers = whole.trailers().cloned();
     match (whole.to_bytes(), trailers) {
