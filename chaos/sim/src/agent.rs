@@ -154,6 +154,9 @@ impl Host for SimulatedHost {
             machine.settle(worker);
         })
     }
+
+    /// Simulated workers leave no output.
+    fn keep_output(&self, _retention: std::time::Duration) {}
 }
 
 async fn launch(machine: Machine, mut line: Line, order: LaunchOrder) {

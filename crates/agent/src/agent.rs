@@ -20,6 +20,7 @@ use tessera_connection::Inbound;
 use tessera_devices::{DeviceError, HostRoot, NodeDevices};
 use tessera_ledger::wire::{capacity_to_wire, card_to_wire};
 use tessera_ledger::{CardKind, HostCapacity};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::{BootTime, boot_id};
@@ -37,7 +38,7 @@ use crate::logs::serve;
 use crate::metrics::Meters;
 use crate::node::{Node, NodeFacts, WorkerRecord};
 use crate::reach;
-use crate::retention::remove_expired;
+use crate::retention::{Retention, remove_expired};
 use crate::supervisor::probe::whole_trees_end;
 use crate::supervisor::status::{Phase, Status};
 use crate::turns::TurnBook;
@@ -245,7 +246,9 @@ impl Agent {
         let ahead = launcher.clone();
         tasks.once("spare", async move { ahead.make_spare().await });
         let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
-        let host = ProcessHost { launcher, keeper, boot_id: self.boot_id };
+        let (output_retention, of_pool) = watch::channel(None);
+        let host = ProcessHost { launcher, keeper, boot_id: self.boot_id, output_retention };
+        let retention = Retention { of_node: self.config.limits.output_retention, of_pool };
         let turns = TurnBook::new(self.config.time_slicing);
         for table in Table::of(&self.devices, &self.folders, &turns, &address) {
             tasks.critical("turns", table.run(end.clone()));
@@ -263,7 +266,7 @@ impl Agent {
         if let Some(inbound) = self.http {
             tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));
         }
-        tasks.once("cleaning", remove_expired(self.folders, self.shelf, end.clone()));
+        tasks.once("cleaning", remove_expired(self.folders, self.shelf, retention, end.clone()));
         let conduct = Conduct { node, workers, connector: self.connector, random: StdRng::from_os_rng() };
         conduct.run(host, (address, inbox), tasks, end).await;
         Ok(())

@@ -61,8 +61,8 @@ pub struct Limits {
     pub output_file_bytes: u64,
     /// Files kept of each output; the oldest are removed first.
     pub output_files: u32,
-    /// How long output is kept after the end where the job does not say.
-    pub output_retention: Duration,
+    /// How long output is kept here after the end where the job does not say; `None`: as long as the pool says.
+    pub output_retention: Option<Duration>,
     /// How long a kill may take before it is reported as unconfirmed (it is tried further).
     pub kill_confirmation: Duration,
     /// How far from now a lease may reach at most, whoever grants it.
@@ -77,7 +77,7 @@ impl Default for Limits {
         Self {
             output_file_bytes: 16 << 20,
             output_files: 4,
-            output_retention: Duration::from_secs(7 * 24 * 3600),
+            output_retention: None,
             kill_confirmation: Duration::from_secs(3),
             longest_lease: LONGEST_LEASE,
         }

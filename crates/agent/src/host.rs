@@ -57,9 +57,11 @@ pub trait Host: Send + 'static {
     /// Looks for checkpoints that the leader missed; answers which of them are not there. One that cannot be looked for
     /// now is not among them: the leader asks again.
     fn look_for(&self, missed: Vec<wire::CheckpointSource>) -> BoxFuture<'static, Vec<PartKey>>;
-    /// Notes that a worker is settled: its output is kept for `retention`, or as long as the configuration says, and
-    /// then nothing of it is needed any more.
+    /// Notes that a worker is settled: its output is kept for `retention`, or as long as is usual here. Then nothing of
+    /// it is needed any more.
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()>;
+    /// Notes how long the pool has the output of jobs kept that do not say.
+    fn keep_output(&self, retention: Duration);
 }
 
 /// What the node wants of a worker.
@@ -132,6 +134,8 @@ pub(crate) struct ProcessHost {
     pub launcher: Launcher,
     pub keeper: TermKeeper,
     pub boot_id: String,
+    /// How long the pool has output kept; `None`: no leader has said it yet.
+    pub output_retention: watch::Sender<Option<Duration>>,
 }
 
 impl ProcessHost {
@@ -192,13 +196,17 @@ impl Host for ProcessHost {
 
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()> {
         let folder = self.launcher.folders.of(worker);
-        let retention = retention.unwrap_or(self.launcher.bounds.output_retention);
         Box::pin(async move {
             let settled = tokio::task::spawn_blocking(move || folder.settle(retention)).await;
             if let Err(error) = settled.map_err(io::Error::other).flatten() {
                 tracing::warn!(%worker, %error, "a worker's end cannot be noted; it will be reported again");
             }
         })
+    }
+
+    fn keep_output(&self, retention: Duration) {
+        // With every lease it is said again.
+        self.output_retention.send_if_modified(|known| known.replace(retention) != Some(retention));
     }
 }
 

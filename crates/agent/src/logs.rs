@@ -125,7 +125,9 @@ fn open(worker: WorkerId, folder: WorkerFolder, output: Output, offset: u64) -> 
         return Err(Refusal::new(wire::ErrorReason::WorkerUnknown, message).into());
     }
     if folder.is_expired() {
-        let message = format!("the output of worker {worker} was kept as long as the job asked and is removed");
+        let message = format!(
+            "the output of worker {worker} was kept as long as its job, its node or the pool says, and is removed"
+        );
         return Err(Refusal::new(wire::ErrorReason::OutputExpired, message).into());
     }
     let reader = LogReader { folder, output, offset };

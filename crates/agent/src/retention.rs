@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -12,18 +13,36 @@ use crate::worker::folder::WorkerFolders;
 /// How often expired output is looked for.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Removes them until `end`.
-pub async fn remove_expired(folders: WorkerFolders, shelf: Shelf, end: CancellationToken) {
+/// How long output is kept of jobs that do not say.
+#[derive(Debug)]
+pub struct Retention {
+    /// As this node's configuration says.
+    pub of_node: Option<Duration>,
+    /// As the pool says; `None` until a leader has said it.
+    pub of_pool: watch::Receiver<Option<Duration>>,
+}
+
+impl Retention {
+    /// The node's word before the pool's; `None`: nobody has said it yet, so that nothing may go.
+    fn now(&mut self) -> Option<Duration> {
+        let of_pool = *self.of_pool.borrow_and_update();
+        self.of_node.or(of_pool)
+    }
+}
+
+/// Removes them until `end`: now and then, and at once when the pool says something new.
+pub async fn remove_expired(folders: WorkerFolders, shelf: Shelf, mut retention: Retention, end: CancellationToken) {
     loop {
         shelf.sweep().await;
-        let own = folders.clone();
-        match tokio::task::spawn_blocking(move || own.remove_expired()).await.map_err(io::Error::other).flatten() {
+        let (own, usual) = (folders.clone(), retention.now());
+        match tokio::task::spawn_blocking(move || own.remove_expired(usual)).await.map_err(io::Error::other).flatten() {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed output whose time was over"),
             Err(error) => tracing::warn!(%error, "old output cannot be removed"),
         }
         tokio::select! {
             () = end.cancelled() => return,
+            Ok(()) = retention.of_pool.changed() => {}
             () = sleep(INTERVAL) => {}
         }
     }

@@ -169,6 +169,7 @@ impl<H: Host> Shell<H> {
                 self.tasks.once("addressing", self.host.readdress(worker, order));
             }
             Effect::Forget { worker, retention } => self.forget(worker, retention),
+            Effect::KeepOutput(retention) => self.host.keep_output(retention),
         }
     }
 

@@ -138,9 +138,11 @@ pub enum Effect {
     /// Keep a worker's output that long, then remove it; nothing else of it is needed any more.
     Forget {
         worker: WorkerId,
-        /// How long; `None`: as long as the node's configuration says.
+        /// As its job says; `None`: it does not.
         retention: Option<Duration>,
     },
+    /// Keep the output of jobs that do not say that long from now on, also of those that are over.
+    KeepOutput(Duration),
 }
 
 /// Present time as events are taken.

@@ -328,9 +328,10 @@ impl Node {
             let worker = record.status.worker;
             Effect::Renew { worker, fence: self.fence(worker), lease }
         });
-        // Timings may have changed since the welcome.
+        // The pool's settings may have changed since the welcome.
         let pace = interval(grant.heartbeat_interval).map(Effect::HeartbeatEvery);
-        pace.into_iter().chain(renewals).collect()
+        let kept = grant.output_retention.and_then(|kept| kept.try_into().ok()).map(Effect::KeepOutput);
+        pace.into_iter().chain(kept).chain(renewals).collect()
     }
 
     fn ordered(&mut self, now: Now, orders: wire::Orders) -> Vec<Effect> {

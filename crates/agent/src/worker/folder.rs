@@ -10,7 +10,7 @@
 //!   supervisor.sock  where agents reach the supervisor
 //!   supervisor.log   what the supervisor has to complain about
 //!   stdout.OFFSET, stderr.OFFSET   output; the number is the offset of the file's first byte
-//!   settled.json     the worker is settled in the ledger; until when its output is kept
+//!   settled.json     the worker is settled in the ledger; since when, and until when its job has its output kept
 //!   vcard.json       TESSERA_VCARD_FILE: what backs the virtual card; the worker reads it, the agent rewrites it
 //!   checkpoint/      TESSERA_CHECKPOINT_DIR: what a cooperative program needs to go on; the worker's own. Of a program
 //!                    that is dumped: its image; the agent's alone (what it may write itself lies in work/.checkpoint)
@@ -83,8 +83,20 @@ struct NotedSave {
 /// What is known of the end of a worker's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Settled {
-    expires_unix_ms: u64,
+    /// 0: an agent of an earlier release noted the worker, and with it until when its output is kept.
+    #[serde(default)]
+    settled_unix_ms: u64,
+    /// Until when output is kept, or was; `None`: its job does not say, so that it goes by what holds when one looks.
+    expires_unix_ms: Option<u64>,
     removed: bool,
+}
+
+impl Settled {
+    /// Until when output is kept where `usual` holds for jobs that do not say; `None`: nobody knows yet.
+    fn expiry(&self, usual: Option<Duration>) -> Option<u64> {
+        let by_usual = || usual.map(|usual| self.settled_unix_ms.saturating_add(millis(usual)));
+        self.expires_unix_ms.or_else(by_usual)
+    }
 }
 
 /// One worker that was found. Its folder's name alone says that it may be there: what cannot be read is not taken for
@@ -130,23 +142,22 @@ impl WorkerFolders {
         Ok(all.map(|(worker, folder)| folder.look(worker)).collect())
     }
 
-    /// Removes output whose time is over, and the memory of output that is long gone.
+    /// Removes output whose time is over, and the memory of output that is long gone. `usual`: how long the output of
+    /// jobs is kept that do not say; `None`: that is not known yet, and theirs stays.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn remove_expired(&self) -> io::Result<usize> {
+    pub fn remove_expired(&self, usual: Option<Duration>) -> io::Result<usize> {
         let now = unix_millis();
         let mut removed = 0;
         for (_, folder) in self.all()? {
-            match folder.settled() {
-                Some(settled) if !settled.removed && settled.expires_unix_ms <= now => {
-                    folder.empty(settled)?;
-                    removed += 1;
-                }
-                Some(settled) if settled.removed && settled.expires_unix_ms + millis(MEMORY_OF_EXPIRED) <= now => {
-                    fs::remove_dir_all(folder.path())?;
-                }
-                _ => {}
+            let Some(settled) = folder.settled() else { continue };
+            let Some(expiry) = settled.expiry(usual) else { continue };
+            if !settled.removed && expiry <= now {
+                folder.empty(Settled { expires_unix_ms: Some(expiry), ..settled })?;
+                removed += 1;
+            } else if settled.removed && expiry.saturating_add(millis(MEMORY_OF_EXPIRED)) <= now {
+                fs::remove_dir_all(folder.path())?;
             }
         }
         Ok(removed)
@@ -302,11 +313,11 @@ impl WorkerFolder {
         }
     }
 
-    /// Notes that the worker is settled and its output is kept for a while.
+    /// Notes that the worker is settled and its output is kept for a while: as long as its job says, if it does.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn settle(&self, retention: Duration) -> io::Result<()> {
+    pub fn settle(&self, retention: Option<Duration>) -> io::Result<()> {
         if !self.0.exists() {
             return Ok(());
         }
@@ -314,7 +325,9 @@ impl WorkerFolder {
         remove_if_there(&self.checkpoint())?;
         self.remove_restored()?;
         remove_if_there(&self.snapshots())?;
-        self.write_settled(Settled { expires_unix_ms: unix_millis().saturating_add(millis(retention)), removed: false })
+        let now = unix_millis();
+        let expires_unix_ms = retention.map(|retention| now.saturating_add(millis(retention)));
+        self.write_settled(Settled { settled_unix_ms: now, expires_unix_ms, removed: false })
     }
 
     /// Whether there was output that is not kept any more.

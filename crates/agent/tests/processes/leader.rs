@@ -160,6 +160,7 @@ async fn serve(
                     kill_after_ms: lease.1.as_millis().try_into().expect("short"),
                     term: TERM,
                     heartbeat_interval: None,
+                    output_retention: None,
                 };
                 say(&outgoing, ToAgent::LeaseGrant(grant)).await;
             }

@@ -8,7 +8,7 @@ use tessera_api::v1::session_response::Message;
 use tessera_api::v1::{self, ErrorReason, SessionResponse};
 use tessera_consensus::Term;
 use tessera_ledger::wire::duration_to_wire;
-use tessera_ledger::{LeaseTimings, Rejection, State};
+use tessera_ledger::{LeaseTimings, PoolConfig, Rejection, State};
 
 use super::messages::Heartbeat;
 use super::step::Effect;
@@ -54,8 +54,9 @@ pub(super) fn orders(term: Term, state: &State, workers: Vec<v1::WorkerOrder>, c
     effects
 }
 
-/// The lease that answers a heartbeat: it counts from the moment the agent sent it.
-pub(super) fn lease(term: Term, heartbeat: &Heartbeat, timings: &LeaseTimings) -> Effect {
+/// The lease that answers a heartbeat: it counts from the moment the agent sent it. With it goes what of the pool's
+/// settings an agent follows, so that a change reaches sessions that are open.
+pub(super) fn lease(term: Term, heartbeat: &Heartbeat, timings: &LeaseTimings, config: &PoolConfig) -> Effect {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     send(Message::LeaseGrant(v1::LeaseGrant {
         heartbeat_sequence: heartbeat.sequence,
@@ -64,6 +65,7 @@ pub(super) fn lease(term: Term, heartbeat: &Heartbeat, timings: &LeaseTimings) -
         kill_after_ms: millis(timings.kill_after),
         term: term.0,
         heartbeat_interval: Some(duration_to_wire(timings.heartbeat)),
+        output_retention: Some(duration_to_wire(config.output_retention)),
     }))
 }
 

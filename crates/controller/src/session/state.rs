@@ -121,7 +121,7 @@ impl Session {
             Event::Leased(heartbeat, granted) => {
                 self.confirming = false;
                 match granted {
-                    Ok(timings) => effects.push(said::lease(self.term, &heartbeat, &timings)),
+                    Ok(timings) => effects.push(said::lease(self.term, &heartbeat, &timings, state.config())),
                     // Another member may lead by now, and would renew the lease before it ends.
                     Err(Withheld::Unconfirmed) if !planted::is(Bug::AgentsKept) => {
                         return Err(Refusal::not_leader(None));

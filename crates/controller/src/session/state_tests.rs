@@ -1,7 +1,9 @@
 //! What a session does, event by event: hello, leases and orders here, what agents report beside it.
 
 use tessera_api::v1::WorkerDesire;
-use tessera_ledger::{Allocation, JobSpec, LeaseTimings, Observation, OnDisconnect, Owner, StopCause, WorkerState};
+use tessera_ledger::{
+    Allocation, JobSpec, LeaseTimings, Observation, OnDisconnect, Outcome, Owner, PoolConfig, StopCause, WorkerState,
+};
 
 use super::*;
 use crate::fixture::{Ledger, card, exit, job, node, owner};
@@ -243,6 +245,23 @@ fn no_lease_without_a_quorum_that_confirmed_after_the_heartbeat() {
     let effects = stage.on(Event::Leased(third, Err(Withheld::Unconfirmed)));
     assert_eq!(leases(&effects), []);
     assert_eq!(closed(&effects), Some(ErrorReason::NotLeader), "the agent is sent to look for whoever leads");
+}
+
+#[test]
+fn how_long_output_is_kept_is_told_to_agents_whose_sessions_are_open() {
+    let mut ledger = Ledger::default();
+    ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let told = |stage: &mut Stage| {
+        let heartbeat = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+        let grant = leases(&stage.on(Event::Leased(heartbeat, Ok(LeaseTimings::default())))).pop();
+        grant.and_then(|grant| grant.output_retention).map(|kept| kept.seconds)
+    };
+    assert_eq!(told(&mut stage), Some(7 * 24 * 3600));
+    let config = PoolConfig { output_retention: Duration::from_secs(3), ..PoolConfig::default() };
+    assert_eq!(stage.ledger.apply(Command::SetConfig { config, expected: None }), Outcome::Done);
+    assert_eq!(told(&mut stage), Some(3));
 }
 
 /// That the ledger has given a node up says nothing against its leader.

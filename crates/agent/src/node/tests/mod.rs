@@ -130,6 +130,7 @@ impl Bench {
             kill_after_ms: stop_after_ms + 3_000,
             term: self.node.highest_term().0,
             heartbeat_interval: None,
+            output_retention: None,
         }))
     }
 

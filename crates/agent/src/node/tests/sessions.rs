@@ -149,7 +149,7 @@ fn a_lease_counts_from_when_the_heartbeat_was_sent() {
             stop_after_ms: 9_000,
             kill_after_ms: 12_000,
             term: 5,
-            heartbeat_interval: None,
+            ..Default::default()
         })
     };
     let effects = bench.hear(grant(sequence));
@@ -162,6 +162,27 @@ fn a_lease_counts_from_when_the_heartbeat_was_sent() {
     assert_eq!(lease.kill_at, sent.after(Duration::from_secs(12)));
     assert!(bench.hear(grant(sequence)).is_empty(), "an answer counts once");
     assert!(bench.hear(grant(999)).is_empty(), "an answer to nothing");
+}
+
+#[test]
+fn how_long_the_pool_has_output_kept_follows_each_lease() {
+    let mut bench = Bench::leased();
+    let mut told = |seconds: Option<i64>| {
+        let grant = wire::LeaseGrant {
+            heartbeat_sequence: bench.heartbeat().sequence,
+            stop_after_ms: 9_000,
+            kill_after_ms: 12_000,
+            term: 5,
+            output_retention: seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+            ..Default::default()
+        };
+        let effects = bench.hear(FromLeader::LeaseGrant(grant));
+        effects.iter().find_map(|effect| if let Effect::KeepOutput(kept) = effect { Some(*kept) } else { None })
+    };
+    assert_eq!(told(Some(3_600)), Some(Duration::from_secs(3_600)));
+    assert_eq!(told(Some(3)), Some(Duration::from_secs(3)), "it was changed within the session");
+    assert_eq!(told(Some(-1)), None, "nonsense changes nothing");
+    assert_eq!(told(None), None, "a leader of an earlier release does not say");
 }
 
 #[test]

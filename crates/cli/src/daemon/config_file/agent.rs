@@ -139,7 +139,7 @@ impl AgentFile {
         set(&mut config.host.reserved_memory, host.reserved_memory.map(|memory| memory.0));
         set(&mut config.limits.output_file_bytes, self.limits.output_file.map(|size| size.0));
         set(&mut config.limits.output_files, self.limits.output_files);
-        set(&mut config.limits.output_retention, time(self.limits.output_retention));
+        config.limits.output_retention = time(self.limits.output_retention);
         set(&mut config.limits.kill_confirmation, time(self.limits.kill_confirmation));
         set(&mut config.limits.longest_lease, time(self.limits.longest_lease));
     }
