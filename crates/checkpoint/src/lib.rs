@@ -17,6 +17,7 @@
 mod chunks;
 mod copy;
 mod earlier;
+mod emptied;
 mod error;
 mod id;
 mod limits;

@@ -16,6 +16,7 @@ use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 use tessera_objects::Place;
 
+use crate::emptied::remove_emptied;
 use crate::published::{Hash, LARGEST_MANIFEST};
 use crate::space::Space;
 use crate::store::read_stored;
@@ -370,6 +371,9 @@ impl Store for Objects {
                 self.delete(&id).await?;
                 left.push(id);
             }
+        }
+        if let Some(folder) = self.at.local() {
+            remove_emptied(folder.to_owned(), older_than).await?;
         }
         Ok(left)
     }

@@ -81,6 +81,16 @@ async fn what_one_node_saved_another_fetches_and_keeps_a_copy_of() {
     assert_eq!(one.fetched(&from_copy).await.expect("the copy is given under the same ticket"), "so far");
 }
 
+/// Its job may be over before a copy can be made.
+#[tokio::test]
+async fn a_copy_that_cannot_be_made_leaves_no_ticket() {
+    let (one, two) = (Place::with(None).await, Place::with(None).await);
+    let saved = one.shelf.save(&part(1), Made::written(12), &one.written("so far")).await.expect("it is saved");
+    let copies = vec![source(&part(1), &saved, vec!["127.0.0.1:1".to_owned()])];
+    two.shelf.tend(wire::CheckpointOrders { copies, ..wire::CheckpointOrders::default() }).await;
+    assert_eq!(two.shelf.0.tickets.of(&id_of(&part(1))), None);
+}
+
 /// A checkpoint that the ledger has on a node is there or not, whatever became of the ticket beside it.
 #[tokio::test]
 async fn what_the_leader_misses_is_found_on_the_disk_or_said_not_to_be_there() {

@@ -151,7 +151,11 @@ impl Shelf {
                 self.0.tickets.is_there(id);
             }
             Err(error) => {
-                tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again")
+                tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again");
+                // It does not when the job is over by now.
+                if let Err(error) = self.0.tickets.is_given_up(id) {
+                    tracing::warn!(%id, %error, "the ticket of a checkpoint that is not kept cannot be removed");
+                }
             }
         }
     }

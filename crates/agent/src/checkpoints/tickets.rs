@@ -38,7 +38,8 @@ pub(super) struct Tickets {
 
 impl Tickets {
     /// Those in a folder, which is made when it is not there. `here`: the checkpoints that are whole on the node's
-    /// disk.
+    /// disk. Tickets of others that were to lie there are removed: nobody was told of what is not whole, and whoever
+    /// makes it again writes its ticket down again.
     pub fn open(folder: PathBuf, here: &BTreeSet<CheckpointId>) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         let mut known = BTreeMap::new();
@@ -48,10 +49,11 @@ impl Tickets {
             let Some(id) = id else { continue };
             match read(&path) {
                 // What is whole in the shared store was told, or is saved again.
-                Some(Written { ticket, shared }) => {
+                Some(Written { ticket, shared }) if shared || here.contains(&id) => {
                     let ticket = u128::from_str_radix(&ticket, 16).unwrap_or_default();
-                    known.insert(id, Known { ticket, shared, whole: shared || here.contains(&id) });
+                    known.insert(id, Known { ticket, shared, whole: true });
                 }
+                Some(_) => fs::remove_file(&path)?,
                 None => tracing::warn!(%id, "the ticket of a checkpoint cannot be read: nobody is given it"),
             }
         }
@@ -104,6 +106,11 @@ impl Tickets {
         }
     }
 
+    /// It did not come to be: its ticket is needed no more, unless it is whole after all.
+    pub fn is_given_up(&self, id: &CheckpointId) -> io::Result<()> {
+        if self.of(id).is_some_and(|known| known.whole) { Ok(()) } else { self.is_gone(id) }
+    }
+
     /// It is gone.
     pub fn is_gone(&self, id: &CheckpointId) -> io::Result<()> {
         self.known().remove(id);
@@ -154,12 +161,17 @@ mod tests {
         assert_eq!(tickets.announce(id(1), 0xfeed, false).expect("writable"), 0xfeed);
         assert_eq!(tickets.announce(id(1), 0xbeef, false).expect("writable"), 0xfeed, "it has one already");
         assert_eq!(tickets.whole(), [], "it is not there yet");
+        tickets.announce(id(3), 0xdead, false).expect("writable");
         let again = open(&[id(1), id(2)]);
         assert_eq!(again.of(&id(1)), Some(Known { ticket: 0xfeed, shared: false, whole: true }));
         assert_eq!(again.whole(), [id(1), id(2)]);
+        assert_eq!(again.of(&id(3)), None);
+        assert!(!folder.path().join("tickets").join(id(3).to_string()).exists(), "it never came to be");
         assert!(again.permits(None, &ticket_text(0xfeed), 7));
         assert!(!again.permits(None, &ticket_text(0xfeed), 8), "it is of another job");
         assert!(!again.permits(None, "", 7));
+        again.is_given_up(&id(1)).expect("nothing to do");
+        assert!(again.of(&id(1)).is_some(), "it is whole");
         again.is_gone(&id(1)).expect("removable");
         assert_eq!(open(&[]).of(&id(1)), None);
     }

@@ -116,6 +116,23 @@ async fn what_saves_left_is_swept_and_what_is_whole_stays() {
 }
 
 #[tokio::test]
+async fn a_job_without_checkpoints_leaves_no_folder() {
+    let (folder, shelf) = (trained(), Shelf::new());
+    for sequence in [1, 2] {
+        save(&shelf.objects, &id(sequence), folder.path(), &small_chunks()).await.expect("it is saved");
+    }
+    let of_job = shelf.folder.path().join(id(1).job.to_string());
+    shelf.objects.delete(&id(1)).await.expect("it is removed");
+    shelf.objects.sweep(Duration::ZERO).await.expect("it answers");
+    assert_eq!(shelf.objects.list(None).await.expect("it answers"), [id(2)]);
+    shelf.objects.delete(&id(2)).await.expect("it is removed");
+    shelf.objects.sweep(Duration::from_secs(3600)).await.expect("it answers");
+    assert!(of_job.exists(), "somebody may be about to save in it");
+    shelf.objects.sweep(Duration::ZERO).await.expect("it answers");
+    assert!(!of_job.exists());
+}
+
+#[tokio::test]
 async fn a_checkpoint_does_not_change() {
     let (folder, other, shelf) = (trained(), tempfile::tempdir().expect("a folder"), Shelf::new());
     let first = save(&shelf.objects, &id(1), folder.path(), &small_chunks()).await.expect("it is saved");
