@@ -285,7 +285,15 @@ impl<M: Machine> Consensus<M> {
     /// How old a read without a barrier may be: the time since this member last knew that it had applied everything
     /// committed; a hundred years when it has not known since it started.
     pub fn staleness(&self) -> Duration {
-        self.inner.shared.current_at().map_or(NEVER_CURRENT, |at| at.elapsed())
+        self.staleness_of(|| ()).1
+    }
+
+    /// Reads without a barrier; answers how old what was read may be, too: neither what is applied while it is read nor
+    /// a stop of this process makes that too small.
+    pub fn staleness_of<T>(&self, read: impl FnOnce() -> T) -> (T, Duration) {
+        let current = self.inner.shared.current();
+        let read = read();
+        (read, current.map_or(NEVER_CURRENT, |current| current.at.elapsed()))
     }
 
     /// Log time now: what an entry proposed now would carry, if this member leads. It goes on with the monotonic clock,

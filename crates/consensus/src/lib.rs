@@ -15,8 +15,9 @@
 //! machine (`apply`, `snapshot`), the network (`transport`), the proposer that packs concurrent commands into one entry
 //! (`propose`), the rounds that confirm leadership for many readers at once (`reads`), the observer that turns raft's
 //! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`), the
-//! levels that members announce (`announce`), the watch over the leader's process (`presence`), and log time, which a
-//! quorum of the members' clocks steers (`clocks`, `log_clock`, `timekeeper`).
+//! levels that members announce (`announce`), the watch over the leader's process (`presence`), how current a member is
+//! (`freshness`, by `stamps`), and log time, which a quorum of the members' clocks steers (`clocks`, `log_clock`,
+//! `timekeeper`).
 
 mod anew;
 mod announce;
@@ -31,6 +32,7 @@ mod config;
 mod digest;
 mod entropy;
 mod error;
+mod freshness;
 mod handle;
 mod history;
 mod ids;
@@ -48,6 +50,7 @@ mod reads;
 mod recent;
 mod shared;
 mod snapshot;
+mod stamps;
 mod start;
 mod starts;
 mod status;

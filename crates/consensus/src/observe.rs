@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::StopReason;
+use crate::freshness::Current;
 use crate::ids::{Member, MemberId};
 use crate::machine::{LogIndex, Term};
 use crate::shared::{AppliedAt, Shared};
@@ -90,6 +91,7 @@ impl Observer {
     }
 
     fn look(&mut self) {
+        let looked = Instant::now();
         let metrics = self.metrics.borrow_watched().clone();
         // After the metrics, so that it is not behind what they call committed without reason.
         let applied = *self.shared.applied.borrow();
@@ -97,8 +99,10 @@ impl Observer {
         let status = self.status_of(&metrics, applied);
         let leads_in = (status.role == Role::Leader).then_some(status.term);
         self.shared.time.observe(leads_in, status.voters.iter().map(|voter| voter.id));
-        if is_current(&status, applied) {
-            self.shared.note_current();
+        if is_current(&status, applied)
+            && let Some(at) = acknowledged_at(&metrics, looked)
+        {
+            self.shared.note_current(Current { at, index: applied.index });
         }
         let leadership = leadership_of(&status, applied);
         // In this order: whoever sees a role in the status finds no older one in the leadership.
@@ -156,7 +160,7 @@ impl Observer {
             last,
             committed: index_of(metrics.cluster_committed.as_ref()).max(applied.index),
             applied: applied.index,
-            current_at: self.shared.current_at(),
+            current_at: self.shared.current().map(|current| current.at),
             snapshot: index_of(metrics.snapshot.as_ref()),
             purged: index_of(metrics.purged.as_ref()),
             voters,
@@ -186,6 +190,15 @@ fn followers_of(metrics: &RaftMetrics, own: MemberId, last: LogIndex) -> BTreeMa
 fn is_current(status: &Status, applied: AppliedAt) -> bool {
     let leads = status.role == Role::Leader && status.quorum_fresh;
     leads && applied.term == status.term && applied.index >= status.committed
+}
+
+/// When the newest round that a quorum acknowledged was sent: until then nobody else can have led. A quorum of one needs
+/// no round.
+fn acknowledged_at(metrics: &RaftMetrics, looked: Instant) -> Option<Instant> {
+    if metrics.membership_config.membership().voter_ids().eq([metrics.id]) {
+        return Some(looked);
+    }
+    looked.checked_sub(metrics.last_quorum_acked.as_ref()?.elapsed())
 }
 
 fn leadership_of(status: &Status, applied: AppliedAt) -> Leadership {

@@ -12,9 +12,12 @@ use crate::clock::Clock;
 use crate::config::ConsensusConfig;
 use crate::digest::Digests;
 use crate::entropy::Entropy;
+use crate::freshness::{Current, Freshness};
 use crate::ids::{Identity, MemberId};
 use crate::machine::{LogIndex, Term};
 use crate::metrics::Meters;
+use crate::pb;
+use crate::stamps::Stamps;
 use crate::starts::Starts;
 use crate::stop::Stopper;
 use crate::timekeeper::Timekeeper;
@@ -40,6 +43,8 @@ pub(crate) struct Shared {
     pub highest_level: u32,
     /// Drawn at this start, never 0.
     pub start: u64,
+    /// Moments of this start, and of the other members'.
+    pub stamps: Stamps,
     /// Starts of the other members.
     pub starts: Starts,
     /// Entries applied and published.
@@ -53,6 +58,7 @@ pub(crate) struct Shared {
     /// Members in the applied membership.
     members: Mutex<BTreeSet<u64>>,
     freshness: Mutex<Freshness>,
+    leader_heard: Mutex<Option<Instant>>,
 }
 
 impl Shared {
@@ -76,6 +82,7 @@ impl Shared {
             digests: Digests::new(),
             highest_level: 0,
             start: 1,
+            stamps: Stamps::new(1, Instant::now()),
             starts: Starts::default(),
             applied: watch::Sender::new(AppliedAt::default()),
             bytes_since_snapshot: AtomicU64::new(0),
@@ -84,6 +91,7 @@ impl Shared {
             highest_member: AtomicU64::new(0),
             members: Mutex::default(),
             freshness: Mutex::default(),
+            leader_heard: Mutex::default(),
         }
     }
 
@@ -122,26 +130,37 @@ impl Shared {
         self.freshness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When this member last knew that it had applied everything committed; `None` when it never did since it started.
-    pub(crate) fn current_at(&self) -> Option<Instant> {
-        self.freshness().current_at
+    /// What this member knows of how current its state is; `None` when it has known nothing since it started.
+    pub(crate) fn current(&self) -> Option<Current> {
+        self.freshness().current()
     }
 
-    /// Notes, on a leader that a quorum acknowledges, that what is applied now is all that is committed.
-    pub(crate) fn note_current(&self) {
-        self.freshness().current_at = Some(Instant::now());
+    /// Notes how current the state after an entry is.
+    pub(crate) fn note_current(&self, current: Current) {
+        let applied = self.applied.borrow().index;
+        self.freshness().note(current, applied);
+    }
+
+    /// How current a member is that has caught up with what is applied here, as far as this one knows.
+    pub(crate) fn currency_for(&self, member: MemberId) -> pb::Currency {
+        let Some(current) = self.current() else { return pb::Currency::default() };
+        pb::Currency { index: current.index.0, as_of: self.stamps.no_later_than(current.at, member) }
+    }
+
+    /// Notes what another member said, in a message that was read just now, of how current this one is.
+    pub(crate) fn note_currency(&self, currency: pb::Currency, now: Instant) {
+        if let Some(at) = currency.as_of.and_then(|stamp| self.stamps.moment(stamp, now)) {
+            self.note_current(Current { at, index: LogIndex(currency.index) });
+        }
     }
 
     pub(crate) fn leader_heard_at(&self) -> Option<Instant> {
-        self.freshness().heard.map(|(at, _)| at)
+        *self.leader_heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a sign of life of the leader, which has committed up to `commit`.
-    pub(crate) fn note_leader(&self, commit: LogIndex) {
-        let applied = self.applied.borrow().index;
-        let mut freshness = self.freshness();
-        freshness.heard = Some((Instant::now(), commit));
-        freshness.compare(applied);
+    /// Notes a sign of life of the leader.
+    pub(crate) fn note_leader(&self) {
+        *self.leader_heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     /// Notes that everything up to here is applied and visible.
@@ -155,29 +174,11 @@ fn is_used_up(members: &BTreeSet<u64>, highest: MemberId, id: MemberId) -> bool 
     !members.is_empty() && id <= highest && !members.contains(&id.0)
 }
 
-/// How current this member's state is, as far as it can know.
-#[derive(Default)]
-struct Freshness {
-    /// When the leader was heard last, and up to where it had committed by then.
-    heard: Option<(Instant, LogIndex)>,
-    /// When this member last had applied everything that was committed.
-    current_at: Option<Instant>,
-}
-
-impl Freshness {
-    /// What was committed when the leader was heard is applied now: the state is as current as that word.
-    fn compare(&mut self, applied: LogIndex) {
-        if let Some((at, commit)) = self.heard
-            && applied >= commit
-        {
-            self.current_at = self.current_at.max(Some(at));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use tokio::time::advance;
 
     use super::*;
 
@@ -189,16 +190,45 @@ mod tests {
         assert!(!is_used_up(&BTreeSet::new(), MemberId(0), MemberId(0)), "who knows no member refuses none");
     }
 
-    #[test]
-    fn a_member_is_as_current_as_the_word_it_has_caught_up_with() {
-        let mut freshness = Freshness::default();
-        freshness.compare(LogIndex(9));
-        assert_eq!(freshness.current_at, None, "without a word from a leader nothing is known");
-        let heard = Instant::now() - Duration::from_secs(3);
-        freshness.heard = Some((heard, LogIndex(10)));
-        freshness.compare(LogIndex(9));
-        assert_eq!(freshness.current_at, None, "an entry is missing");
-        freshness.compare(LogIndex(10));
-        assert_eq!(freshness.current_at, Some(heard), "current as of then, not as of now");
+    /// A member that has applied up to entry 10.
+    fn member(id: u64) -> Shared {
+        let store = tessera_store::MemoryDisk::new(tessera_store::memory::Flushing::AtOnce).open().expect("a new disk");
+        let cluster = crate::ids::ClusterId::new("test").expect("a legal id");
+        let identity = Identity { cluster, member: MemberId(id) };
+        let clock = Arc::new(crate::clock::SystemClock);
+        let mut shared = Shared::new(identity, ConsensusConfig::default(), store, clock, Entropy::new(id), true);
+        shared.stamps = Stamps::new(id, Instant::now());
+        shared.note_applied(AppliedAt { term: Term(1), index: LogIndex(10) });
+        shared
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_word_that_lay_unread_is_as_old_as_it_is() {
+        const PAUSE: Duration = Duration::from_secs(3);
+        let (leader, follower) = (member(1), member(2));
+        let age = || follower.current().map(|current| current.at.elapsed());
+        let acknowledged = |index| {
+            leader.note_applied(AppliedAt { term: Term(1), index: LogIndex(index) });
+            leader.note_current(Current { at: Instant::now(), index: LogIndex(index) });
+        };
+        acknowledged(10);
+        follower.note_currency(leader.currency_for(MemberId(2)), Instant::now());
+        assert_eq!(age(), None, "the leader has read nothing of it yet");
+
+        leader.stamps.note(MemberId(2), follower.stamps.stamp(Instant::now()), Instant::now());
+        acknowledged(10);
+        let word = leader.currency_for(MemberId(2));
+        advance(PAUSE).await;
+        acknowledged(11);
+        follower.note_currency(word, Instant::now());
+        assert_eq!(age(), Some(PAUSE), "the word lay unread, and an entry was acknowledged meanwhile");
+
+        // The follower answers again; the leader was stopped, and says what it has not found out to be over.
+        let deposed = leader.current().expect("it led");
+        advance(PAUSE).await;
+        leader.stamps.note(MemberId(2), follower.stamps.stamp(Instant::now()), Instant::now());
+        follower.note_applied(AppliedAt { term: Term(1), index: LogIndex(11) });
+        follower.note_currency(leader.currency_for(MemberId(2)), Instant::now());
+        assert!(age().is_some_and(|age| age >= deposed.at.elapsed()), "no newer than the leader itself: {:?}", age());
     }
 }

@@ -7,6 +7,7 @@ use openraft::{Config, SnapshotPolicy, StepDownPolicy};
 use tessera_connection::Outbound;
 use tessera_store::Store;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +29,7 @@ use crate::propose::Proposer;
 use crate::pulse::Pulse;
 use crate::reads::Rounds;
 use crate::shared::Shared;
+use crate::stamps::Stamps;
 use crate::status::{Leadership, Status};
 use crate::transport::{Links, Network};
 use crate::types::TypeConfig;
@@ -121,6 +123,7 @@ impl<M: Machine> Consensus<M> {
         let mut shared = Shared::new(identity, config, environment.store, environment.clock, entropy, admitted);
         shared.highest_level = machine.highest_level();
         shared.start = environment.seed.max(1);
+        shared.stamps = Stamps::new(shared.start, Instant::now());
         let shared = Arc::new(shared);
         let log = Log::open(Arc::clone(&shared)).map_err(|error| failed(&shared, error.to_string()))?;
         if let Some((_, record)) = shared.newest_snapshot().map_err(|error| failed(&shared, error.to_string()))? {

@@ -216,7 +216,10 @@ impl PoolHandle {
     /// [`ReadError`] when no quorum confirmed in time that the state is current; a stale read always succeeds.
     pub async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<(Arc<State>, Age), ReadError> {
         match consistency {
-            Consistency::Stale => Ok((self.inner.view.current(), Age(self.inner.consensus.staleness()))),
+            Consistency::Stale => {
+                let (state, age) = self.inner.consensus.staleness_of(|| self.inner.view.current());
+                Ok((state, Age(age)))
+            }
             Consistency::Linearizable => {
                 let barrier = self.inner.consensus.read_barrier(deadline).await?;
                 let state = self.inner.view.at_least(Revision(barrier.index.0), deadline).await?;

@@ -223,7 +223,7 @@ mod tests {
     }
 
     async fn answer(far: &mut DuplexStream, clock_ms: u64) {
-        let answer = pb::line_answer::Answer::Heartbeat(pb::HeartbeatResponse { outcome: None, clock_ms });
+        let answer = pb::line_answer::Answer::Heartbeat(pb::HeartbeatResponse { outcome: None, clock_ms, stamp: None });
         let mut leaving = Leaving::default();
         leaving.push(&pb::LineAnswer { answer: Some(answer) }).expect("it is small");
         poll_fn(|cx| leaving.poll_flush(far, cx)).await.expect("there is room");

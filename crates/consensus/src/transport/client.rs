@@ -112,12 +112,16 @@ impl PeerClient {
             vote: Some(vote_to_pb(&request.vote)),
             previous: request.prev_log_id.as_ref().map(log_id_to_pb),
             leader_commit: request.leader_commit.as_ref().map(log_id_to_pb),
+            currency: Some(self.links.shared.currency_for(self.peer.id)),
         };
         let asked_at = Instant::now();
         let beats = self.beats.get_mut().unwrap_or_else(PoisonError::into_inner);
         let answer = beats.beat(&self.links, &self.peer, heartbeat, asked_at + patience).await;
         let answer = answer.map_err(|error| self.rpc_error(RPCTypes::AppendEntries, error))?;
         self.links.shared.time.heard(self.peer.id, asked_at, answer.clock_ms);
+        if let Some(stamp) = answer.stamp {
+            self.links.shared.stamps.note(self.peer.id, stamp, Instant::now());
+        }
         wire::outcome_from_pb(answer.outcome).map_err(unreadable)
     }
 

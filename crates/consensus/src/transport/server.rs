@@ -16,9 +16,10 @@ use super::{receive, wire};
 use crate::codec::{encode_identity, log_id_from_pb, log_id_to_pb, vote_to_pb};
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::error::ReadError;
+use crate::freshness::Current;
 use crate::handle::{Consensus, Inner};
 use crate::ids::MemberId;
-use crate::machine::{LogIndex, Machine, Unreadable};
+use crate::machine::{Machine, Unreadable};
 use crate::pb;
 use crate::pb::raft_service_server::{RaftService, RaftServiceServer};
 use crate::types::{TypeConfig, Vote, index_of};
@@ -63,9 +64,9 @@ impl<M: Machine> Served<M> {
     }
 
     /// Notes a sign of life, unless it is that of a leader that was replaced.
-    fn note_leader(&self, vote: &Vote, commit: LogIndex) {
+    fn note_leader(&self, vote: &Vote) {
         if vote.partial_cmp(&self.own_vote()) != Some(std::cmp::Ordering::Less) {
-            self.inner.shared.note_leader(commit);
+            self.inner.shared.note_leader();
         }
     }
 
@@ -159,7 +160,7 @@ impl<M: Machine> Served<M> {
         let vote = message.vote;
         let request = wire::append_from_pb(message).map_err(|error| self.cannot_read(vote, error))?;
         self.plausible(request.vote)?;
-        self.note_leader(&request.vote, index_of(request.leader_commit.as_ref()));
+        self.note_leader(&request.vote);
         Ok(request)
     }
 }
@@ -167,14 +168,21 @@ impl<M: Machine> Served<M> {
 impl<M: Machine> Served<M> {
     pub(super) async fn take_heartbeat(&self, request: pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, Status> {
         self.check_member(request.header.as_ref())?;
+        let (currency, read) = (request.currency, Instant::now());
         let heartbeat = wire::heartbeat_from_pb(request).map_err(garbled)?;
         self.plausible(heartbeat.vote)?;
         let (vote, previous, commit) =
             (heartbeat.vote, heartbeat.prev_log_id, index_of(heartbeat.leader_commit.as_ref()));
         let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
-        self.note_leader(&vote, commit);
+        self.note_leader(&vote);
+        // A release that does not say is taken at its word as of when that was read: too new, if it lay unread.
+        match currency {
+            Some(currency) => self.inner.shared.note_currency(currency, read),
+            None => self.inner.shared.note_current(Current { at: read, index: commit }),
+        }
         let outcome = wire::outcome_to_pb(answer.into_stream_result(previous, previous));
-        Ok(pb::HeartbeatResponse { outcome: Some(outcome), clock_ms: self.clock_ms() })
+        let stamp = Some(self.inner.shared.stamps.stamp(Instant::now()));
+        Ok(pb::HeartbeatResponse { outcome: Some(outcome), clock_ms: self.clock_ms(), stamp })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tessera_consensus::ReadError;
+use tessera_consensus::{ReadError, Status};
 use tokio::time::Instant;
 
 use crate::harness::{Cluster, config, soon};
@@ -56,6 +56,35 @@ async fn a_leader_that_is_cut_off_confirms_nothing() {
     assert!(matches!(confirmed, Err(ReadError::Unavailable | ReadError::NotLeader { .. })), "{confirmed:?}");
     let read = node.consensus.read_barrier(Instant::now() + Duration::from_millis(400)).await;
     assert!(matches!(read, Err(ReadError::Unavailable)), "{read:?}");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_member_lacks_was_acknowledged_within_the_age_it_tells() {
+    let cluster = Cluster::founded(3, config()).await;
+    let leader = cluster.leader().await;
+    for serial in 0..100 {
+        cluster.nodes[&leader].propose(serial).await.expect("a leader with a quorum takes it");
+        let acknowledged = Instant::now();
+        for node in cluster.nodes.values() {
+            loop {
+                let ((asked, view), age) = node.consensus.staleness_of(|| (Instant::now(), node.view()));
+                if view.serials.contains(&serial) {
+                    break;
+                }
+                let id = node.member.id;
+                assert!(asked <= acknowledged + age, "{id} lacks what is older than the {age:?} that it tells");
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    cluster.nodes[&leader].propose(100).await.expect("a leader with a quorum takes it");
+    let acknowledged = Instant::now();
+    for node in cluster.nodes.values() {
+        let since = |status: &Status| status.current_at.is_some_and(|at| at > acknowledged);
+        node.until("knowing that it is current, since nothing is wrong", since).await;
+        assert!(node.view().serials.contains(&100), "member {} has it, since it says so", node.member.id);
+    }
     cluster.shutdown().await;
 }
 
