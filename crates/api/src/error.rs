@@ -28,6 +28,11 @@ pub const USED: &str = "used";
 /// Metadata of WATCH_COMPACTED: the oldest revision that a watch may start after.
 pub const OLDEST_REVISION: &str = "oldest_revision";
 
+/// Metadata of what a read did not find: the revision of the ledger in which it is not.
+pub const REVISION: &str = "revision";
+/// Metadata of what a read did not find: how old that ledger may be, in seconds; zero for linearizable reads.
+pub const AGE: &str = "age_seconds";
+
 /// Metadata of REQUEST_TOO_OLD: ids that were made until then are forgotten (RFC 3339).
 pub const REQUEST_FLOOR: &str = "request_floor";
 

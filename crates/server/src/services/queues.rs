@@ -9,7 +9,7 @@ use tessera_ledger::{Command, Queue, Rejection};
 use tonic::{Request, Response, Status};
 
 use super::caller::deadline_of;
-use super::{Desk, refusal, scan};
+use super::{Desk, scan};
 
 /// Answers `tessera.v1.QueueService`.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl QueueService for QueueApi {
         let request = request.into_inner();
         let reading = self.desk.read(request.consistency, deadline).await?;
         let queue = reading.state.queue(&request.name);
-        let queue = queue.ok_or_else(|| refusal::of_rejection(&Rejection::UnknownQueue(request.name)))?;
+        let queue = queue.ok_or_else(|| reading.refuse(Rejection::UnknownQueue(request.name)))?;
         let queue = Some(queue_view::queue(&reading.state, queue));
         Ok(Response::new(v1::GetQueueResponse { queue, read: reading.read_state() }))
     }

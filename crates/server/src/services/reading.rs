@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_api::error::Refusal;
+use tessera_api::error::{AGE, REVISION, Refusal};
 use tessera_api::v1;
 use tessera_ledger::State;
 use tessera_ledger::wire::{FieldError, duration_to_wire};
@@ -23,6 +23,13 @@ impl Reading {
     /// What the answer says about how current it is.
     pub(crate) fn read_state(&self) -> Option<v1::ReadState> {
         Some(v1::ReadState { revision: self.state.revision().0, age: Some(duration_to_wire(self.age.0)) })
+    }
+
+    /// A refusal for what is not in the state: it says how current the state is, as an answer would.
+    pub(crate) fn refuse(&self, refusal: impl Into<Refusal>) -> Status {
+        let age = self.age.0;
+        let age = format!("{}.{:09}", age.as_secs(), age.subsec_nanos());
+        refusal.into().with(REVISION, self.state.revision().0.to_string()).with(AGE, age).into()
     }
 }
 

@@ -7,7 +7,7 @@ use tessera_api::error::Refusal;
 use tessera_api::limits;
 use tessera_api::v1::ErrorReason;
 use tessera_consensus::{Leadership, Member, MembershipError};
-use tessera_ledger::{CardId, JobId, Outcome, Rejection, Revision};
+use tessera_ledger::{JobId, Outcome, Rejection, Revision};
 use tonic::Status;
 
 use tessera_controller::pool::{PoolHandle, ProposeError, ReadError};
@@ -162,10 +162,6 @@ pub(crate) fn member_stopping() -> Status {
 
 pub(crate) fn job_unknown(job: JobId) -> Status {
     of_rejection(&Rejection::UnknownJob(job))
-}
-
-pub(crate) fn card_unknown(card: CardId) -> Status {
-    of_rejection(&Rejection::UnknownCard(card))
 }
 
 /// An answer of the ledger that does not belong to the command.

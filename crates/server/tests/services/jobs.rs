@@ -1,8 +1,10 @@
 //! What can be done with jobs.
 
+use tessera_api::error::{AGE, REVISION};
 use tessera_api::v1::{self, Consistency, ErrorReason, JobState, PlanVerdict};
 use tessera_ledger::Observation;
 use tonic::{Code, Request};
+use tonic_types::StatusExt;
 
 use crate::services::support::fixture::{grant, node, report, spec, submission, submit};
 use crate::services::support::{Cluster, assert_refused, id};
@@ -136,4 +138,14 @@ async fn a_stale_read_says_how_old_it_may_be() {
     let request = v1::GetJobRequest { job_id: job.0, consistency: Consistency::Linearizable.into() };
     let read = clients.jobs.clone().get_job(request).await.expect("it exists").into_inner().read.expect("always there");
     assert_eq!(read.age, Some(prost_types::Duration::default()));
+    for (consistency, current) in [(Consistency::Stale, false), (Consistency::Linearizable, true)] {
+        let request = v1::GetJobRequest { job_id: 4_711, consistency: consistency.into() };
+        let missing = clients.jobs.clone().get_job(request).await;
+        let missing = assert_refused(missing, Code::NotFound, ErrorReason::JobUnknown);
+        let details = missing.get_error_details();
+        let said = |key| details.error_info().and_then(|info| info.metadata.get(key)).expect("it says of when it is");
+        assert!(said(REVISION).parse::<u64>().expect("a number") >= read.revision);
+        let age: f64 = said(AGE).parse().expect("seconds");
+        assert_eq!(age == 0.0, current, "{consistency:?}: {age}");
+    }
 }

@@ -13,12 +13,12 @@ pub(super) mod why;
 use tessera_api::request_id::Mutation;
 use tessera_api::v1::job_service_server::JobService;
 use tessera_api::{job_view, v1};
-use tessera_ledger::{Command, JobId};
+use tessera_ledger::{Command, JobId, Rejection};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::caller::deadline_of;
 use super::watch::{JobTopic, WatchStream};
-use super::{Answers, Desk, logs, refusal};
+use super::{Answers, Desk, logs};
 
 /// Answers `tessera.v1.JobService`.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl JobService for JobApi {
         let request = request.into_inner();
         let reading = self.desk.read(request.consistency, deadline).await?;
         let id = JobId(request.job_id);
-        let job = reading.state.job(id).ok_or_else(|| refusal::job_unknown(id))?;
+        let job = reading.state.job(id).ok_or_else(|| reading.refuse(Rejection::UnknownJob(id)))?;
         let job = Some(job_view::job(&reading.state, job));
         Ok(Response::new(v1::GetJobResponse { job, read: reading.read_state() }))
     }

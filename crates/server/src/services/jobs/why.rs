@@ -3,8 +3,8 @@
 use tessera_api::{Refusal, job_view, limits, v1};
 use tessera_explain::{Explanation, WaitCode};
 use tessera_foresight::Whom;
-use tessera_ledger::JobId;
 use tessera_ledger::wire::{FieldError, WireEnum};
+use tessera_ledger::{JobId, Rejection};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -19,7 +19,7 @@ pub(super) async fn answer(
 ) -> Result<v1::WhyResponse, Status> {
     let reading = desk.read(request.consistency, deadline).await?;
     let id = JobId(request.job_id);
-    let job = reading.state.job(id).ok_or_else(|| refusal::job_unknown(id))?;
+    let job = reading.state.job(id).ok_or_else(|| reading.refuse(Rejection::UnknownJob(id)))?;
     let waits = matches!(job.state, tessera_ledger::JobState::Pending | tessera_ledger::JobState::Suspended);
     let explained = if waits {
         let explained = desk.pool.explain(id, deadline).await;

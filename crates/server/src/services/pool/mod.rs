@@ -14,12 +14,11 @@ use tessera_api::time::timestamp;
 use tessera_api::v1::pool_service_server::PoolService;
 use tessera_api::{Refusal, v1};
 use tessera_ledger::wire::{FieldError, duration_to_wire};
-use tessera_ledger::{CardId, Command, Eligibility, LogTime, PoolConfig, State};
+use tessera_ledger::{CardId, Command, Eligibility, LogTime, PoolConfig, Rejection, State};
 use tonic::{Request, Response, Status};
 
 use super::Desk;
 use super::caller::deadline_of;
-use super::refusal;
 use super::watch::{PoolTopic, WatchStream};
 
 /// Answers `tessera.v1.PoolService`.
@@ -67,7 +66,7 @@ impl PoolService for PoolApi {
         let request = request.into_inner();
         let reading = self.desk.read(request.consistency, deadline).await?;
         let state = &reading.state;
-        let id = node_of_ref(state, request.node.as_ref())?;
+        let id = node_of_ref(state, request.node.as_ref()).map_err(|refusal| reading.refuse(refusal))?;
         let node = state.node(id).map(|node| self.desk.live_node(state, node));
         let cards = state.cards_of(id).map(|(id, card)| self.desk.live_card(state, id, card)).collect();
         Ok(Response::new(v1::GetNodeResponse { node, cards, read: reading.read_state() }))
@@ -85,8 +84,9 @@ impl PoolService for PoolApi {
         let request = request.into_inner();
         let reading = self.desk.read(request.consistency, deadline).await?;
         let state = &reading.state;
-        let id = CardId { node: node_of_ref(state, request.node.as_ref())?, index: request.index };
-        let card = state.card(id).ok_or_else(|| refusal::card_unknown(id))?;
+        let node = node_of_ref(state, request.node.as_ref()).map_err(|refusal| reading.refuse(refusal))?;
+        let id = CardId { node, index: request.index };
+        let card = state.card(id).ok_or_else(|| reading.refuse(Rejection::UnknownCard(id)))?;
         Ok(Response::new(v1::GetCardResponse {
             card: Some(self.desk.live_card(state, id, card)),
             blocks: Some(pool_view::card_blocks(state, id, card)),
