@@ -20,7 +20,8 @@ fn held(job: &Job, blocks: u64) -> Result<u64> {
     for attempt in &job.history {
         let granted = attempt.granted_at.as_ref().context("it was granted")?;
         let ended = attempt.ended_at.as_ref().context("it has ended")?;
-        sum += blocks * (log_time(ended).0 - log_time(granted).0);
+        let at = |field, time| log_time(field, time).expect("the ledger's times are such").0;
+        sum += blocks * (at("ended_at", ended) - at("granted_at", granted));
     }
     Ok(sum)
 }

@@ -59,8 +59,8 @@ fn not_kept(error: &UsageError) -> Status {
 }
 
 fn query_of(request: &v1::QueryUsageRequest) -> Result<Query, Refusal> {
-    let from = request.from.as_ref().map(log_time).unwrap_or_default();
-    let to = request.to.as_ref().map(log_time);
+    let from = request.from.as_ref().map(|from| log_time("from", from)).transpose()?.unwrap_or_default();
+    let to = request.to.as_ref().map(|to| log_time("to", to)).transpose()?;
     if to.is_some_and(|to| to < from) {
         return Err(FieldError::invalid("to", "must not be before `from`").into());
     }
