@@ -13,6 +13,8 @@ pub(crate) fn sums(connection: &Connection, query: &Query) -> rusqlite::Result<A
     let transaction = connection.unchecked_transaction()?;
     let (_, now) = position(&transaction)?;
     let to = query.to.map_or(now, |to| to.min(now));
+    // What has yet to come would count negatively, and without bound.
+    let from = query.from.min(to);
     let (key, join, label) = match &query.by {
         GroupBy::Nothing => ("''", "", None),
         GroupBy::Job => ("CAST(job.id AS TEXT)", "", None),
@@ -37,7 +39,7 @@ pub(crate) fn sums(connection: &Connection, query: &Query) -> rusqlite::Result<A
          AND (:queue IS NULL OR job.queue = :queue) AND (:submitter IS NULL OR job.submitter = :submitter) \
          GROUP BY 1, 2, 3, 4"
     );
-    let (from_ms, to_ms) = (signed(query.from.0), signed(to.0));
+    let (from_ms, to_ms) = (signed(from.0), signed(to.0));
     let parameters: &[(&str, &dyn rusqlite::ToSql)] = rusqlite::named_params! {
         ":from": from_ms, ":to": to_ms, ":label": label, ":queue": query.queue, ":submitter": query.submitter,
     };
@@ -75,20 +77,20 @@ pub(crate) fn sums(connection: &Connection, query: &Query) -> rusqlite::Result<A
     }
     if query.by == GroupBy::Kind {
         // A job may hold cards of several kinds.
-        total.jobs = jobs_in_all(&transaction, query, to)?;
+        total.jobs = jobs_in_all(&transaction, query, from, to)?;
     }
     let mut rows: Vec<Row> = groups.into_values().collect();
     rows.sort_by(|a, b| b.sums.block_ms.cmp(&a.sums.block_ms).then_with(|| a.key.cmp(&b.key)));
     let left_out = rows.len().saturating_sub(query.rows) as u64;
     rows.truncate(query.rows);
-    Ok(Answer { rows, left_out, total, to, gaps: gaps(&transaction, query.from, to)? })
+    Ok(Answer { rows, left_out, total, to, gaps: gaps(&transaction, from, to)? })
 }
 
-fn jobs_in_all(connection: &Connection, query: &Query, to: LogTime) -> rusqlite::Result<u64> {
+fn jobs_in_all(connection: &Connection, query: &Query, from: LogTime, to: LogTime) -> rusqlite::Result<u64> {
     let text = "SELECT count(DISTINCT job.id) FROM holding JOIN job ON job.id = holding.job \
                 WHERE began_ms < ?2 AND (ended_ms IS NULL OR ended_ms > ?1) \
                 AND (?3 IS NULL OR job.queue = ?3) AND (?4 IS NULL OR job.submitter = ?4)";
-    let parameters = params![signed(query.from.0), signed(to.0), query.queue, query.submitter];
+    let parameters = params![signed(from.0), signed(to.0), query.queue, query.submitter];
     let jobs: Option<i64> = connection.query_row(text, parameters, |row| row.get(0)).optional()?;
     Ok(jobs.map_or(0, unsigned))
 }

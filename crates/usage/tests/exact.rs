@@ -339,3 +339,18 @@ fn what_is_too_old_is_forgotten_and_what_goes_on_is_kept() {
     let answer = database.sums(&Query { by: GroupBy::Job, rows: 10, ..Query::default() }).expect("sums");
     assert_eq!(answer.rows.iter().map(|row| row.key.as_str()).collect::<Vec<_>>(), ["2"]);
 }
+
+#[test]
+fn from_a_moment_that_has_yet_to_come_nothing_was_held() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut world = World::new();
+    world.go(&Step::Submit { tflops: 2, gang: 1, priority: 0 }, 0);
+    world.go(&Step::Decide, 0);
+    world.go(&Step::Start, 1_000);
+    world.go(&Step::Nothing, 1_000);
+    let mut database = Database::open(&folder.path().join("usage.sqlite"), "pool").expect("it opens");
+    database.keep(&world.entries, (world.state.revision(), world.state.time())).expect("it is kept");
+    for from in [world.state.time().0 + 1, u64::MAX] {
+        assert!(by_job(&database, LogTime(from), None).is_empty(), "from {from}");
+    }
+}
