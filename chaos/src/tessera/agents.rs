@@ -12,6 +12,8 @@ use tokio::time::Duration;
 use crate::poll;
 use crate::process::{Process, Program};
 
+/// The file with the configuration of all agents.
+const CONFIGURATION: &str = "agents.toml";
 /// How long agents may take to be in the pool.
 const REGISTERED: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -70,6 +72,7 @@ impl Agents {
     ) -> Result<Self> {
         let inventory = folder.join("inventory.toml");
         fs::write(&inventory, cards.inventory()).context("cannot write the inventory")?;
+        fs::write(folder.join(CONFIGURATION), dumping()).context("cannot write the agents' configuration")?;
         let members: Vec<String> = members.iter().map(ToString::to_string).collect();
         let start = |node| program(binary, folder, node, &inventory, &members).start();
         let mut agents = Self { processes: (0..cards.nodes).map(start).collect::<Result<_>>()? };
@@ -107,6 +110,13 @@ async fn ready(client: &Client, cards: Cards) -> Result<()> {
     Ok(())
 }
 
+/// The lines of a configuration that turn dumping on, where CRIU is in `PATH`.
+fn dumping() -> String {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let criu = std::env::split_paths(&path).map(|folder| folder.join("criu")).find(|program| program.exists());
+    criu.map(|criu| format!("[checkpoints]\ncriu = '{}'\n", criu.display())).unwrap_or_default()
+}
+
 fn program(binary: &Path, folder: &Path, node: u32, inventory: &Path, members: &[String]) -> Program {
     let arguments = vec![
         "agent".into(),
@@ -121,6 +131,8 @@ fn program(binary: &Path, folder: &Path, node: u32, inventory: &Path, members: &
         members.join(",").into(),
         "--inventory".into(),
         inventory.into(),
+        "--config".into(),
+        folder.join(CONFIGURATION).into(),
         "--log".into(),
         "info".into(),
     ];

@@ -92,7 +92,7 @@ pub struct CheckpointConfig {
     pub store: Option<String>,
     /// Most bytes in a second that are copied from other nodes, and as many that are handed to them.
     pub bytes_per_second: NonZeroU64,
-    /// CRIU, which dumps and restores programs that know nothing of checkpoints; `None`: the one in `PATH`.
+    /// CRIU, which dumps and restores programs that know nothing of checkpoints; `None`: nothing is dumped here.
     pub criu: Option<PathBuf>,
 }
 

@@ -1,5 +1,5 @@
-//! CRIU, which dumps and restores the processes of programs that know nothing of it: looked for once, when the agent
-//! starts, and not guessed.
+//! CRIU, which dumps and restores the processes of programs that know nothing of it: tried once, when the agent starts,
+//! and only where the operator names it. It restores as root, so a host that happens to have it does not use it.
 //!
 //! What is found is told as labels of the node. Jobs in checkpoint mode `transparent` want a node with
 //! [`TRANSPARENT_LABEL`]; [`VERSION_LABEL`] says which version it is, or why there is none.
@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use nix::unistd::{AccessFlags, access};
 use tessera_ledger::TRANSPARENT_LABEL;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -33,8 +32,6 @@ const RIGHTS: [(&str, u32); 6] = [
 ];
 /// Oldest release that is used: the ones before fail on kernels of today.
 const OLDEST: u32 = 4;
-/// Where administrators' programs lie that are not in every `PATH`.
-const MORE_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// How long CRIU may take to look at the kernel.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest reason that is told in a label.
@@ -48,8 +45,7 @@ pub struct Criu {
 }
 
 impl Criu {
-    /// Looks for it: the program that is configured, or the first in `PATH`. `uncontained`: why workers have no PID
-    /// namespace here, if they have none.
+    /// Tries the program that is configured. `uncontained`: why workers have no PID namespace here, if they have none.
     ///
     /// # Errors
     /// Why no process can be dumped here.
@@ -57,10 +53,7 @@ impl Criu {
         if !uncontained.is_empty() {
             return Err(format!("workers have no PID namespace here: {uncontained}"));
         }
-        let program = match configured {
-            Some(program) => program.to_owned(),
-            None => in_path().ok_or("criu is not in PATH")?,
-        };
+        let program = configured.ok_or("the agent's configuration names no program ([checkpoints] criu)")?.to_owned();
         let said = asked(&program, "--version").await?;
         let version = version_in(&said).ok_or_else(|| format!("{} does not say its version", program.display()))?;
         let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
@@ -95,12 +88,6 @@ pub(crate) fn has_right(number: u32) -> bool {
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let rights = rights.and_then(|rights| u64::from_str_radix(rights.trim(), 16).ok()).unwrap_or_default();
     rights & (1 << number) != 0
-}
-
-fn in_path() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(MORE_FOLDERS.map(PathBuf::from));
-    folders.map(|folder| folder.join("criu")).find(|program| access(program, AccessFlags::X_OK).is_ok())
 }
 
 /// What it answers to a word.
@@ -153,12 +140,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let fails = "echo '(00.1) Error (criu/a.c:1): no such kernel' >&2; exit 1";
         for (program, uncontained, why) in [
-            (folder.path().join("nowhere"), "", "cannot be run"),
-            (pretender(folder.path(), "3.17.1", "true"), "", "version 3.17.1 is older than 4"),
-            (pretender(folder.path(), "4.1", fails), "", "`criu check` failed: no such kernel"),
-            (pretender(folder.path(), "4.2", "true"), "run the agent as root", "run the agent as root"),
+            (None, "", "[checkpoints] criu"),
+            (Some(folder.path().join("nowhere")), "", "cannot be run"),
+            (Some(pretender(folder.path(), "3.17.1", "true")), "", "version 3.17.1 is older than 4"),
+            (Some(pretender(folder.path(), "4.1", fails)), "", "`criu check` failed: no such kernel"),
+            (Some(pretender(folder.path(), "4.2", "true")), "run the agent as root", "run the agent as root"),
         ] {
-            let found = Criu::find(Some(&program), uncontained).await;
+            let found = Criu::find(program.as_deref(), uncontained).await;
             let labels = Criu::labels(&found);
             assert!(found.expect_err("it cannot be used").contains(why), "{why}");
             assert!(labels.len() == 1 && labels[0].1.starts_with("none: "), "{labels:?}");

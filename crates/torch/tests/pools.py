@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 
@@ -57,6 +58,7 @@ class Served(Pool):
             f'[device]\n{settings}python = "{sys.executable}"\nbuild = "{os.environ["TESSERA_BUILD"]}"\n'
             f'[device.environment]\nLD_LIBRARY_PATH = "{libraries}"\n'
             + "".join(f'{name} = "{value}"\n' for name, value in self.of_servers.items())
+            + (f'[checkpoints]\ncriu = "{criu}"\n' if (criu := shutil.which("criu")) else "")
             + (f"[host]\ncpus = {self.cpus[node]}\n" if node in self.cpus else "")
         )
 

@@ -19,7 +19,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode
 use crate::{durable, untrusted};
 
 /// The numbers at the start of an image.
-const HEAD: usize = 8;
+pub(super) const HEAD: usize = 8;
 /// What a regular file is called where kinds of open files are.
 const REGULAR: i32 = 1;
 /// Where the size of a file is in the message of an open file.
@@ -96,7 +96,7 @@ pub(super) fn let_open_files_change(image: &Path) -> io::Result<()> {
 }
 
 /// Reads a file of an image, which has come from elsewhere.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = untrusted::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other(format!("{} is no file", path.display())));
@@ -107,7 +107,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The messages of an image.
-fn messages(image: &[u8]) -> io::Result<Vec<&[u8]>> {
+pub(super) fn messages(image: &[u8]) -> io::Result<Vec<&[u8]>> {
     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "an image of CRIU ends too early");
     let mut rest = image.get(HEAD..).ok_or_else(cut)?;
     let mut messages = Vec::new();
@@ -120,7 +120,7 @@ fn messages(image: &[u8]) -> io::Result<Vec<&[u8]>> {
     Ok(messages)
 }
 
-fn append(message: &[u8], image: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn append(message: &[u8], image: &mut Vec<u8>) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(io::Error::other)?;
     image.extend(length.to_le_bytes());
     image.extend(message);

@@ -16,7 +16,8 @@ use super::running::{Running, Step};
 use super::snapshots::Freezing;
 use super::tool::NOT_BEGUN;
 use super::{
-    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Then, child_that_is, driver, identity, reason, seen_as,
+    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Then, child_that_is, credentials, driver, identity,
+    reason, seen_as,
 };
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
@@ -164,7 +165,9 @@ impl Imaging {
         let record = ImageRecord::load(from);
         let record = record.map_err(|error| NoStart::by_node(format!("its image cannot be read: {error}")))?;
         record.check_identity(self.account.as_ref())?;
-        if let Err(error) = let_open_files_change(&from.join(IMAGE_FOLDER)) {
+        let image = from.join(IMAGE_FOLDER);
+        credentials::check(&image, self.account.as_ref()).map_err(|error| record.not_restored(&error.to_string()))?;
+        if let Err(error) = let_open_files_change(&image) {
             // CRIU knows better whether it can be restored.
             eprintln!("files that changed since may stand in the way of the image: {error}");
         }

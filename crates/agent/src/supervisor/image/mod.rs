@@ -23,6 +23,7 @@
 //! gone, and connections of which only one end would be there again.
 
 mod beside;
+mod credentials;
 pub mod driver;
 mod files;
 mod helper;
