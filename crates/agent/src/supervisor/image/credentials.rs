@@ -5,13 +5,12 @@
 //! Fields are those of `core.proto` and `creds.proto` of CRIU
 //! (<https://github.com/checkpoint-restore/criu>, `images`).
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use prost::Message;
 
-use super::files::{messages, read};
+use super::files::all;
 use super::identity;
 use crate::worker::Account;
 
@@ -67,21 +66,14 @@ struct Credentials {
 /// # Errors
 /// The image cannot be read, names no identity, or another one than the worker's.
 pub(super) fn check(image: &Path, account: Option<&Account>) -> io::Result<()> {
-    let mut is_any = false;
-    for entry in fs::read_dir(image)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if !name.as_encoded_bytes().starts_with(b"core-") {
-            continue;
-        }
-        is_any = true;
-        for message in messages(&read(&entry.path())?)? {
-            let thread = Core::decode(message)?.thread.and_then(|thread| thread.credentials);
-            let found = thread.ok_or_else(|| io::Error::other("a process of the image has no identity"))?;
-            found.check(account)?;
-        }
+    let threads: Vec<Core> = all(image, "core-")?;
+    if threads.is_empty() {
+        return Err(io::Error::other("there is no process in the image"));
     }
-    if is_any { Ok(()) } else { Err(io::Error::other("there is no process in the image")) }
+    threads.into_iter().try_for_each(|core| {
+        let found = core.thread.and_then(|thread| thread.credentials);
+        found.ok_or_else(|| io::Error::other("a process of the image has no identity"))?.check(account)
+    })
 }
 
 impl Credentials {
@@ -108,6 +100,8 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::super::files::{HEAD, append};
     use super::*;
 

@@ -62,21 +62,11 @@ struct Needed {
 /// # Errors
 /// When the image cannot be read or written, or is not of the form that is known here. It is as it was then.
 pub(super) fn let_open_files_change(image: &Path) -> io::Result<()> {
-    let (mut open, mut mapped) = (BTreeSet::new(), BTreeSet::new());
-    for entry in fs::read_dir(image)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name.as_encoded_bytes().starts_with(b"fdinfo-") {
-            for message in messages(&read(&entry.path())?)? {
-                open.insert(u64::from(Descriptor::decode(message)?.file));
-            }
-        } else if name.as_encoded_bytes().starts_with(b"mm-") {
-            for message in messages(&read(&entry.path())?)? {
-                let memory = Memory::decode(message)?;
-                mapped.insert(memory.program.into());
-                mapped.extend(memory.mappings.iter().map(|mapping| mapping.backed_by));
-            }
-        }
+    let open: BTreeSet<u64> = all(image, "fdinfo-")?.into_iter().map(|Descriptor { file }| file.into()).collect();
+    let mut mapped = BTreeSet::new();
+    for Memory { program, mappings } in all(image, "mm-")? {
+        mapped.insert(u64::from(program));
+        mapped.extend(mappings.iter().map(|mapping| mapping.backed_by));
     }
     let path = image.join("files.img");
     let before = read(&path)?;
@@ -95,8 +85,25 @@ pub(super) fn let_open_files_change(image: &Path) -> io::Result<()> {
     durable::replace_soon_like(&path, &after)
 }
 
+/// The messages of all files of an image whose names begin so.
+///
+/// # Errors
+/// When one cannot be read, or is not of the form that is known here.
+pub(super) fn all<M: Message + Default>(image: &Path, prefix: &str) -> io::Result<Vec<M>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(image)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            for message in messages(&read(&entry.path())?)? {
+                all.push(M::decode(message)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// Reads a file of an image, which has come from elsewhere.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = untrusted::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other(format!("{} is no file", path.display())));
@@ -107,7 +114,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The messages of an image.
-pub(super) fn messages(image: &[u8]) -> io::Result<Vec<&[u8]>> {
+fn messages(image: &[u8]) -> io::Result<Vec<&[u8]>> {
     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "an image of CRIU ends too early");
     let mut rest = image.get(HEAD..).ok_or_else(cut)?;
     let mut messages = Vec::new();
