@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use tessera_testkit::config_that_dumps;
 
 use crate::pool::{Options, Pool};
 
@@ -14,23 +15,13 @@ use crate::pool::{Options, Pool};
 /// # Errors
 /// It does not start, or CRIU cannot be used here.
 pub async fn pool_that_dumps(options: Options) -> Result<Pool> {
-    let agent_config = format!("{}\n{}", options.agent_config, dumping()?);
+    let dumps = config_that_dumps().context("CRIU is not in PATH (deploy/setup.sh test)")?;
+    let agent_config = format!("{}\n{dumps}", options.agent_config);
     let options = Options { agent_config, ..options };
     let pool = Pool::start(options).await?;
     let shown = pool.cli_ok(&["node", "show", &pool.nodes[0].name]).await?;
     ensure!(shown.contains("tessera.transparent"), "CRIU cannot be used here (deploy/setup.sh test):\n{shown}");
     Ok(pool)
-}
-
-/// The lines of an agent's configuration that turn dumping on.
-///
-/// # Errors
-/// CRIU is not in `PATH`.
-pub fn dumping() -> Result<String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let criu = std::env::split_paths(&path).map(|folder| folder.join("criu")).find(|program| program.exists());
-    let criu = criu.context("CRIU is not in PATH (deploy/setup.sh test)")?;
-    Ok(format!("[checkpoints]\ncriu = '{}'\n", criu.display()))
 }
 
 /// A Unix socket of somebody else. Whoever connects is connected for as long as the test runs, and cannot be dumped.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use tessera_api::v1::{GetPoolRequest, NodeState};
 use tessera_client::{Address, Client};
+use tessera_testkit::config_that_dumps;
 use tokio::time::Duration;
 
 use crate::poll;
@@ -72,7 +73,8 @@ impl Agents {
     ) -> Result<Self> {
         let inventory = folder.join("inventory.toml");
         fs::write(&inventory, cards.inventory()).context("cannot write the inventory")?;
-        fs::write(folder.join(CONFIGURATION), dumping()).context("cannot write the agents' configuration")?;
+        let configuration = config_that_dumps().unwrap_or_default();
+        fs::write(folder.join(CONFIGURATION), configuration).context("cannot write the agents' configuration")?;
         let members: Vec<String> = members.iter().map(ToString::to_string).collect();
         let start = |node| program(binary, folder, node, &inventory, &members).start();
         let mut agents = Self { processes: (0..cards.nodes).map(start).collect::<Result<_>>()? };
@@ -108,13 +110,6 @@ async fn ready(client: &Client, cards: Cards) -> Result<()> {
     let free = pool.blocks.map_or(0, |blocks| blocks.free);
     ensure!(free == u64::from(cards.nodes * cards.per_node * cards.tflops), "{free} blocks are free");
     Ok(())
-}
-
-/// The lines of a configuration that turn dumping on, where CRIU is in `PATH`.
-fn dumping() -> String {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let criu = std::env::split_paths(&path).map(|folder| folder.join("criu")).find(|program| program.exists());
-    criu.map(|criu| format!("[checkpoints]\ncriu = '{}'\n", criu.display())).unwrap_or_default()
 }
 
 fn program(binary: &Path, folder: &Path, node: u32, inventory: &Path, members: &[String]) -> Program {

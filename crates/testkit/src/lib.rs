@@ -1,5 +1,5 @@
 //! Jobs, nodes, cards and checkpoints for tests: ordinary ones, of which a test changes what it is about; and how they
-//! come into a ledger.
+//! come into a ledger. Besides, what tests and benchmarks need of a host.
 //!
 //! ```
 //! use tessera_ledger::JobSpec;
@@ -13,6 +13,7 @@
 //! shipped depends on this crate.
 
 mod bucket;
+mod dumping;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tessera_ledger::{
 };
 
 pub use bucket::BucketServer;
+pub use dumping::{config_that_dumps, criu};
 
 /// A job of one virtual card, on one card of any kind, with so many TFLOPS and MiB.
 #[must_use]

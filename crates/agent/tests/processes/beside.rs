@@ -15,11 +15,8 @@ use tessera_agent::supervisor::status::{Cause, Exit, Phase, Status};
 /// A program that counts, and says so when it is told to stop.
 const COUNTS: &str = "trap 'echo stopped at $i; exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done";
 
-/// The program `CRIU` as the setup of the tests has put it into the path.
 fn criu() -> PathBuf {
-    let path = std::env::var_os("PATH").expect("a path");
-    let found = std::env::split_paths(&path).map(|folder| folder.join("criu")).find(|criu| criu.exists());
-    found.expect("CRIU is there (deploy/setup.sh test)")
+    tessera_testkit::criu().expect("CRIU is there (deploy/setup.sh test)")
 }
 
 /// A worker of two scripts: its program, and what runs beside it.
