@@ -61,7 +61,7 @@ pub struct Limits {
     pub output_file_bytes: u64,
     /// Files kept of each output; the oldest are removed first.
     pub output_files: u32,
-    /// How long output is kept here after the end where the job does not say; `None`: as long as the pool says.
+    /// The time for which output is kept here after the end where the job does not say; `None`: the pool says it.
     pub output_retention: Option<Duration>,
     /// How long a kill may take before it is reported as unconfirmed (it is tried further).
     pub kill_confirmation: Duration,

@@ -134,7 +134,7 @@ pub(crate) struct ProcessHost {
     pub launcher: Launcher,
     pub keeper: TermKeeper,
     pub boot_id: String,
-    /// How long the pool has output kept; `None`: no leader has said it yet.
+    /// The time for which the pool has output kept; `None`: no leader has said it yet.
     pub output_retention: watch::Sender<Option<Duration>>,
 }
 

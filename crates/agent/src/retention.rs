@@ -13,7 +13,7 @@ use crate::worker::folder::WorkerFolders;
 /// How often expired output is looked for.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long output is kept of jobs that do not say.
+/// The time for which the output of jobs is kept that do not say.
 #[derive(Debug)]
 pub struct Retention {
     /// As this node's configuration says.

@@ -1,7 +1,8 @@
-//! How current a member's state is, as far as it can know.
+//! The age of a member's state, as far as the member can know it.
 //!
 //! A leader is as current as the newest round that a quorum acknowledged was when it was *sent*: nobody else led then.
-//! A follower is as current as its leader says (see [`stamps`](crate::stamps)), once it has applied what the leader had.
+//! A follower is as current as its leader says (see [`stamps`](crate::stamps)), once it has applied what the leader
+//! had.
 
 use tokio::time::Instant;
 
@@ -14,13 +15,13 @@ pub(crate) struct Current {
     pub index: LogIndex,
 }
 
-/// What one member knows.
+/// The knowledge of one member of how current its state is.
 #[derive(Default)]
 pub(crate) struct Freshness {
-    /// What it has applied.
+    /// The newest moment of which its state has everything.
     current: Option<Current>,
-    /// What a leader said and this member has yet to apply: what was said first, so that a member that is always a
-    /// little behind learns something, and what was said last.
+    /// Words of a leader with which this member has yet to catch up: the first, so that a member that is always a
+    /// little behind learns something, and the last.
     told: [Option<Current>; 2],
 }
 

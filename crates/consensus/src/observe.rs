@@ -192,8 +192,8 @@ fn is_current(status: &Status, applied: AppliedAt) -> bool {
     leads && applied.term == status.term && applied.index >= status.committed
 }
 
-/// When the newest round that a quorum acknowledged was sent: until then nobody else can have led. A quorum of one needs
-/// no round.
+/// The moment at which the newest round was sent that a quorum acknowledged: until then nobody else can have led. A
+/// quorum of one needs no round.
 fn acknowledged_at(metrics: &RaftMetrics, looked: Instant) -> Option<Instant> {
     if metrics.membership_config.membership().voter_ids().eq([metrics.id]) {
         return Some(looked);

@@ -58,6 +58,7 @@ pub(crate) struct Shared {
     /// Members in the applied membership.
     members: Mutex<BTreeSet<u64>>,
     freshness: Mutex<Freshness>,
+    /// The last sign of life of a leader.
     leader_heard: Mutex<Option<Instant>>,
 }
 
@@ -130,7 +131,7 @@ impl Shared {
         self.freshness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What this member knows of how current its state is; `None` when it has known nothing since it started.
+    /// Returns what is known of how current this member's state is; `None`: nothing since it started.
     pub(crate) fn current(&self) -> Option<Current> {
         self.freshness().current()
     }
@@ -141,7 +142,7 @@ impl Shared {
         self.freshness().note(current, applied);
     }
 
-    /// How current a member is that has caught up with what is applied here, as far as this one knows.
+    /// Returns how current a member is that has caught up with what is applied here, as far as is known here.
     pub(crate) fn currency_for(&self, member: MemberId) -> pb::Currency {
         let Some(current) = self.current() else { return pb::Currency::default() };
         pb::Currency { index: current.index.0, as_of: self.stamps.no_later_than(current.at, member) }

@@ -1,8 +1,8 @@
 //! Stamps: moments of one member's monotonic clock that others give back to it.
 //!
-//! A follower cannot know when its leader sent a message: their clocks cannot be compared, and the message may have lain
-//! unread while the follower was stopped. So it stamps its answers, and the leader gives the newest stamp back that it
-//! has read: what it says with it is said no earlier than that.
+//! A follower cannot know when its leader sent a message: their clocks cannot be compared, and the message may have
+//! lain unread while the follower was stopped. So it stamps its answers, and the leader gives the newest stamp back
+//! that it has read: what it says with it is said no earlier than that.
 //!
 //! Every instant is handed in.
 
@@ -19,7 +19,7 @@ use crate::pb;
 #[derive(Clone, Copy, Debug)]
 struct Read {
     stamp: pb::Stamp,
-    /// When it was read here, which is no earlier than when it was made there.
+    /// The moment at which it was read here, which is no earlier than that at which it was made there.
     at: Instant,
 }
 
