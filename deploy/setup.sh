@@ -233,7 +233,7 @@ case $what in
         criu
         if [ "$what" = operating ]; then
             command -v npm >/dev/null || debian npm
-            python grpcio==1.85.3 protobuf==7.36.2
+            python grpcio==1.85.3 protobuf==7.36.2 googleapis-common-protos==1.76.0
             grpc_js
         fi
         ;;
