@@ -24,7 +24,11 @@ use crate::supervisor::message::encode;
 
 /// The supervisor and the folder that wait, if they do. Clones speak of the same.
 #[derive(Clone, Debug, Default)]
-pub struct Spare(Arc<Mutex<Waiting>>);
+pub struct Spare {
+    waiting: Arc<Mutex<Waiting>>,
+    /// Held by whoever makes what waits: of several that had started a supervisor each, all but one would be for nothing.
+    making: Arc<Mutex<()>>,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -63,6 +67,7 @@ impl Spare {
     /// Has a supervisor and a folder wait for the next worker, unless they do. Without them a launch takes longer, and
     /// nothing else.
     pub fn make(&self, command: &SupervisorCommand, ahead: &Ahead, folders: &WorkerFolders) {
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let (supervises, lies) = {
             let waiting = self.lock();
             (waiting.supervisor.is_some(), waiting.folder.is_some())
@@ -74,19 +79,17 @@ impl Spare {
                 Ok(started)
             });
             let started = started.inspect_err(|error| tracing::debug!(%error, "no supervisor waits")).ok();
-            let mut waiting = self.lock();
-            waiting.supervisor = waiting.supervisor.take().or(started);
+            self.lock().supervisor = started;
         }
         if !lies {
             let made = BlankFolder::make(folders);
             let made = made.inspect_err(|error| tracing::debug!(%error, "no folder waits")).ok();
-            let mut waiting = self.lock();
-            waiting.folder = waiting.folder.take().or(made);
+            self.lock().folder = made;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
