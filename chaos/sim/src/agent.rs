@@ -201,7 +201,7 @@ async fn unusable(machine: &Machine, mut line: Line, for_good: bool) {
 async fn tell(machine: &Machine, line: &Line) {
     let worker = line.status.worker;
     let order = machine.order(worker);
-    let wanted = line.wanted.borrow().save_at_end;
+    let wanted = line.wanted.newest().save_at_end;
     if wanted != Some(false) && is_due_at_the_end(&line.status, order.as_deref(), None) {
         sleep(machine.flush_time()).await;
         if let Some(saved) = machine.save(worker, CheckpointKey::LAST) {
@@ -241,7 +241,7 @@ async fn follow(machine: &Machine, line: &mut Line, mut notices: Notices) {
     let worker = line.status.worker;
     let mut told = Wanted::default();
     let mut asked = Asked::of(machine, worker);
-    line.wanted.mark_changed();
+    line.wanted.again();
     loop {
         tokio::select! {
             notice = notices.recv() => {
@@ -265,12 +265,7 @@ async fn follow(machine: &Machine, line: &mut Line, mut notices: Notices) {
                     }
                 }
             }
-            changed = line.wanted.changed() => {
-                if changed.is_err() {
-                    // The agent ends. The worker does not.
-                    std::future::pending::<()>().await;
-                }
-                let wanted = *line.wanted.borrow_and_update();
+            wanted = line.wanted.next() => {
                 for request in wanted.news(told) {
                     if !machine.ask(worker, request) {
                         return;

@@ -92,6 +92,48 @@ impl Wanted {
     }
 }
 
+/// What the node wants of a worker, as whoever stays with the worker hears it.
+///
+/// A node that has forgotten a worker wants nothing of it any more, and that is all it means: whoever stays with the
+/// worker still has to see it, and its supervisor, to their ends. The end of the agent is told by its own token.
+#[derive(Clone, Debug)]
+pub struct Wishes(watch::Receiver<Wanted>);
+
+impl From<watch::Receiver<Wanted>> for Wishes {
+    fn from(wanted: watch::Receiver<Wanted>) -> Self {
+        Self(wanted)
+    }
+}
+
+impl Wishes {
+    /// What is wanted at present.
+    #[must_use]
+    pub fn newest(&self) -> Wanted {
+        *self.0.borrow()
+    }
+
+    /// Lets what is wanted at present be heard as if it were new.
+    pub fn again(&mut self) {
+        self.0.mark_changed();
+    }
+
+    /// Waits for a newer word; for ever when there will be none.
+    pub async fn next(&mut self) -> Wanted {
+        match self.0.changed().await {
+            Ok(()) => *self.0.borrow_and_update(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Waits until what is wanted fits; for ever when it will not.
+    pub async fn until(&mut self, fits: impl Fn(Wanted) -> bool) -> Wanted {
+        if let Ok(wanted) = self.0.wait_for(|wanted| fits(*wanted)).await {
+            return *wanted;
+        }
+        std::future::pending().await
+    }
+}
+
 /// The line between the node and one worker.
 ///
 /// What is wanted of the worker is held in a watch, not in a queue: the newest lease and the newest stop count, so a
@@ -100,7 +142,7 @@ impl Wanted {
 pub struct Line {
     /// How the worker stands as far as is known.
     pub status: Status,
-    pub wanted: watch::Receiver<Wanted>,
+    pub wanted: Wishes,
     /// Where to tell how it stands.
     pub(crate) node: Address<Input>,
 }
@@ -212,6 +254,7 @@ impl Host for ProcessHost {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use tessera_ledger::Epoch;
 
     use super::*;
@@ -244,5 +287,16 @@ mod tests {
         assert_eq!(terms(wanted(2, 1)), [1, 2]);
         assert_eq!(terms(wanted(1, 2)), [1, 2]);
         assert_eq!(wanted(2, 1).news(wanted(2, 1)), []);
+    }
+
+    #[test]
+    fn a_node_that_has_forgotten_a_worker_says_nothing_by_it() {
+        let (node, heard) = watch::channel(Wanted::default());
+        let mut wishes = Wishes::from(heard);
+        node.send_replace(wanted(2, 1));
+        drop(node);
+        assert_eq!(wishes.next().now_or_never(), Some(wanted(2, 1)), "what it wanted before counts");
+        assert_eq!(wishes.next().now_or_never(), None);
+        assert_eq!(wishes.until(|wanted| wanted.stop.is_none()).now_or_never(), None);
     }
 }

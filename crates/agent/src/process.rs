@@ -165,6 +165,10 @@ pub fn kill_pid(pid: i32) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
     use super::*;
 
     #[test]
@@ -186,5 +190,16 @@ mod tests {
         let before = ProcessId { start_ticks: me.start_ticks - 1, ..me };
         assert!(!before.is_alive());
         assert!(!before.signal_group(Signal::SIGCONT));
+    }
+
+    #[test]
+    fn a_zombie_is_no_living_process() {
+        let mut child = Command::new("true").spawn().expect("it is everywhere");
+        let pid = i32::try_from(child.id()).expect("pids fit into i32");
+        let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(Pid::from_raw(pid)), ended).expect("a child");
+        let zombie = ProcessId::of(pid).expect("nobody has collected it");
+        assert!(!zombie.is_alive());
+        child.wait().expect("a child");
     }
 }

@@ -253,7 +253,7 @@ impl<H: Host> Shell<H> {
     fn line(&mut self, status: Status) -> Line {
         let (sender, wanted) = watch::channel(Wanted::default());
         self.links.insert(status.worker, sender);
-        Line { status, wanted, node: self.address.clone() }
+        Line { status, wanted: wanted.into(), node: self.address.clone() }
     }
 
     fn forget(&mut self, worker: WorkerId, retention: Option<Duration>) {

@@ -17,7 +17,7 @@ use super::dumped::Dumped;
 use super::patience::patiently;
 use super::shelf::{Made, Shelf};
 use crate::boot::boot_id;
-use crate::host::{Wanted, tell_node};
+use crate::host::{Wanted, Wishes, tell_node};
 use crate::node::{CheckpointNews, Event};
 use crate::shell::Input;
 use crate::supervisor::image::ImageRecord;
@@ -133,13 +133,13 @@ impl Saver {
 
     /// The worker is over. What was saved of it when it was told to stop is kept, unless its job is not to go on;
     /// answers why it could not be. What stands in the way of that may pass: it is tried for a while.
-    pub async fn finish(self, status: &Status, mut wanted: watch::Receiver<Wanted>) -> Result<(), NotKept> {
-        if is_needless(*wanted.borrow()) {
+    pub async fn finish(self, status: &Status, mut wanted: Wishes) -> Result<(), NotKept> {
+        if is_needless(wanted.newest()) {
             return Ok(());
         }
         tokio::select! {
             kept = self.keep_the_last(status) => kept,
-            Ok(_) = wanted.wait_for(|wanted| is_needless(*wanted)) => Ok(()),
+            _ = wanted.until(is_needless) => Ok(()),
         }
     }
 

@@ -62,7 +62,7 @@ async fn saver_of(data: &Path, order: &wire::WorkerOrder) -> (Saver, Shelf) {
 #[tokio::test]
 async fn what_was_written_before_the_host_was_started_anew_is_not_taken_for_whole() {
     let data = tempfile::tempdir().expect("a folder");
-    let wanted = || watch::Sender::new(Wanted::default()).subscribe();
+    let wanted = || Wishes::from(watch::Sender::new(Wanted::default()).subscribe());
     let here = boot_id().expect("Linux");
     let (this_boot, other_boot) = (over(|status| status.boot_id = here), over(|_| {}));
     let (saver, shelf) = saver_in(data.path()).await;
@@ -106,7 +106,7 @@ async fn what_a_program_saved_is_kept_also_when_it_is_killed_while_that_is_packe
         tokio::task::yield_now().await;
     }
     let killed = over(|status| (status.exit, status.within_grace) = (Some(Exit::Signal(9)), false));
-    saver.finish(&killed, watch::Sender::new(Wanted::default()).subscribe()).await.expect("it is kept");
+    saver.finish(&killed, watch::Sender::new(Wanted::default()).subscribe().into()).await.expect("it is kept");
     assert_eq!(sequences(&shelf), [1]);
 }
 

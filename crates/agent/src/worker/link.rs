@@ -7,15 +7,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Child;
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::folder::WorkerFolder;
 use super::launch::{LaunchError, Launcher, Prepared};
 use super::sweep::{Swept, sweep};
 use crate::boot::{BootTime, unix_millis};
 use crate::checkpoints::{Hindrance, Saver};
-use crate::host::{Line, Wanted};
+use crate::host::{Line, Wanted, Wishes};
 use crate::node::{CheckpointNews, LaunchOrder};
 use crate::process::kill_pid;
 use crate::supervisor::SOCKET_FILE;
@@ -51,9 +50,10 @@ impl Link {
         match launcher.prepare(&order, began).await {
             Ok(Prepared { child, stream }) => {
                 if !self.has_checkpoint(&launcher, &order).await {
-                    // A supervisor whose starter goes away without the word to begin starts nothing.
-                    drop((child, stream));
+                    // A supervisor whose starter goes away without the word to begin starts nothing, and ends.
+                    drop(stream);
                     self.tell().await;
+                    self.see_off(child, FIRST_WORD).await;
                     return launcher.release_slices(self.line.status.worker).await;
                 }
                 let status = &self.line.status;
@@ -168,14 +168,34 @@ impl Link {
             }
             Err(error) => tracing::warn!(%error, worker = %self.line.status.worker, "no socket to the supervisor"),
         }
-        if !self.line.status.is_final() {
-            // It may have cut this agent off and still be at work.
+        // It may have cut this agent off and still be at work, or this agent may have had no room for another socket.
+        while !self.line.status.is_final() {
             self.follow_by_socket().await;
+            if self.line.status.is_final() || timeout(AGAIN, child.wait()).await.is_ok() {
+                break;
+            }
         }
-        if let Err(error) = child.wait().await {
-            tracing::warn!(%error, worker = %self.line.status.worker, "the supervisor cannot be waited for");
-        }
+        self.see_off(child, self.patience).await;
         self.conclude().await;
+    }
+
+    /// Stays with a supervisor that has nothing left to do until it is gone. One that does not end `within` that time
+    /// is killed.
+    async fn see_off(&self, mut child: Child, within: Duration) {
+        let worker = self.line.status.worker;
+        let mut ended = timeout(within, child.wait()).await;
+        if ended.is_err() {
+            tracing::warn!(%worker, "a supervisor does not end, though its worker is over; it is killed");
+            // It may have ended just now.
+            let _ = child.start_kill();
+            ended = timeout(self.patience, child.wait()).await;
+        }
+        match ended {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%worker, %error, "the supervisor cannot be waited for"),
+            // The runtime collects it, should the kernel let it go one day.
+            Err(_) => tracing::error!(%worker, "a supervisor was killed and is still there"),
+        }
     }
 
     /// Connects as long as there is someone to connect to.
@@ -192,12 +212,12 @@ impl Link {
         }
     }
 
-    /// Speaks with the supervisor until the connection ends. The lease goes before the word to begin: on a busy machine
+    /// Speaks with the supervisor until the worker is over or the connection ends. The lease goes before the word to begin: on a busy machine
     /// the one that the worker was launched with may be over by now. Answers whether the supervisor said something.
     async fn follow(&mut self, mut stream: UnixStream, begins: bool) -> bool {
         let began = BootTime::now();
         let mut heard = false;
-        let mut told = *self.line.wanted.borrow_and_update();
+        let mut told = self.line.wanted.newest();
         let mut requests = told.news(Wanted::default());
         requests.push(if begins { Request::Begin } else { Request::Status });
         for request in requests {
@@ -218,15 +238,14 @@ impl Link {
                             Some(notices) => heard |= notices > 0,
                             None => return heard,
                         }
+                        // Nothing comes after the end. The supervisor may still hold its socket open.
+                        if self.line.status.is_final() {
+                            return heard;
+                        }
                     }
                     _ => return heard,
                 },
-                changed = self.line.wanted.changed() => {
-                    if changed.is_err() {
-                        // The agent ends. The worker does not.
-                        std::future::pending::<()>().await;
-                    }
-                    let wanted = *self.line.wanted.borrow_and_update();
+                wanted = self.line.wanted.next() => {
                     for request in wanted.news(told) {
                         if send(&mut stream, &request).await.is_err() {
                             return heard;
@@ -346,13 +365,8 @@ async fn due(saver: Option<&Saver>, status: &Status) -> u64 {
 }
 
 /// Waits until the worker is told to stop; answers why.
-async fn stopped(wanted: &mut watch::Receiver<Wanted>) -> Cause {
-    let stop = wanted.wait_for(|wanted| wanted.stop.is_some()).await.map(|wanted| wanted.stop);
-    match stop {
-        Ok(stop) => stop.map_or(Cause::Ordered, |(_, _, cause)| cause),
-        // The agent ends.
-        Err(_) => std::future::pending().await,
-    }
+async fn stopped(wanted: &mut Wishes) -> Cause {
+    wanted.until(|wanted| wanted.stop.is_some()).await.stop.map_or(Cause::Ordered, |(_, _, cause)| cause)
 }
 
 pub(crate) async fn send(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
@@ -381,5 +395,5 @@ pub async fn ask_status(folder: &WorkerFolder) -> Option<Status> {
             }
         }
     };
-    tokio::time::timeout(AGAIN, ask).await.ok().flatten()
+    timeout(AGAIN, ask).await.ok().flatten()
 }

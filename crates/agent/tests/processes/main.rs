@@ -5,6 +5,7 @@ mod ahead;
 mod apart;
 mod beside;
 mod damage;
+mod ends;
 mod hostile;
 mod leader;
 mod outlived;

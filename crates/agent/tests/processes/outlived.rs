@@ -1,6 +1,6 @@
 //! Agents that are killed or stopped while their workers run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -21,15 +21,21 @@ pub struct AgentProcess {
     data: tempfile::TempDir,
     node: String,
     member: String,
+    supervise: PathBuf,
 }
 
 impl AgentProcess {
     pub fn start(leader: &Leader) -> Self {
+        Self::supervised_by(leader, &supervisor_program())
+    }
+
+    /// One whose supervisors are another program.
+    pub fn supervised_by(leader: &Leader, supervise: &Path) -> Self {
         let data = tempfile::tempdir().expect("a temporary folder");
         let name = data.path().file_name().expect("a name").to_string_lossy();
         let node = format!("node{}", name.trim_start_matches('.').replace('_', "-"));
-        let child = spawn(&node, data.path(), &leader.address());
-        Self { child, data, node, member: leader.address() }
+        let child = spawn(&node, data.path(), &leader.address(), supervise);
+        Self { child, data, node, member: leader.address(), supervise: supervise.to_owned() }
     }
 
     pub fn pid(&self) -> i32 {
@@ -47,7 +53,7 @@ impl AgentProcess {
     pub fn kill_and_start_again(&mut self) {
         self.child.kill().expect("alive");
         self.child.wait().expect("a child");
-        self.child = spawn(&self.node, self.data.path(), &self.member);
+        self.child = spawn(&self.node, self.data.path(), &self.member, &self.supervise);
     }
 
     /// The pid that a worker has written.
@@ -68,9 +74,9 @@ impl Drop for AgentProcess {
     }
 }
 
-fn spawn(node: &str, data: &Path, member: &str) -> Child {
+fn spawn(node: &str, data: &Path, member: &str, supervise: &Path) -> Child {
     let mut command = Command::new(example("agent"));
-    command.args([node, &data.display().to_string(), member]).arg(supervisor_program()).arg(control_groups());
+    command.args([node, &data.display().to_string(), member]).arg(supervise).arg(control_groups());
     command.spawn().expect("the example `agent` is built together with the tests")
 }
 
