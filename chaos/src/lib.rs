@@ -10,6 +10,12 @@
 //! check that nothing acknowledged is lost or doubled, [`witness`] the check that no worker was disturbed. [`quiet`]
 //! and [`machine`] write down what the machine was; [`report`] prints.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what a developer runs by hand prints for its developer"
+)]
+
 pub mod bench;
 pub mod distribution;
 pub mod effort;

@@ -5,6 +5,8 @@
 //! ([`trainer`]), one that knows nothing of all that ([`unaware`]), pools that dump programs ([`dumping`]), and waiting
 //! on conditions ([`wait`]).
 
+#![expect(clippy::print_stderr, reason = "what tests share prints for their developer")]
+
 pub mod collector;
 pub mod command;
 pub mod dumping;

@@ -1,6 +1,8 @@
 //! An agent as a program of its own: `agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM GROUPS`.
 //! The tests kill and stop it.
 
+#![expect(clippy::print_stderr, reason = "what tests run prints for its developer")]
+
 use std::process::ExitCode;
 
 use tessera_actor::Pulse;

@@ -25,10 +25,14 @@ pub enum Exit {
     Conflict,
     /// Accepted, but it cannot run now.
     Waiting,
+    /// The output cannot be written.
+    Unwritten,
     /// The time given to wait has passed.
     TimedOut,
     /// Interrupted.
     Interrupted,
+    /// Nobody reads the output any more: the code of a program that SIGPIPE ended.
+    ReaderGone,
     /// The job's own exit code.
     Job(u8),
 }
@@ -45,8 +49,10 @@ impl Exit {
             Self::Unavailable => 5,
             Self::Conflict => 6,
             Self::Waiting => 7,
+            Self::Unwritten => 8,
             Self::TimedOut => 124,
             Self::Interrupted => 130,
+            Self::ReaderGone => 141,
             Self::Job(code) => code,
         }
     }

@@ -23,6 +23,7 @@ mod uses;
 pub mod view;
 mod waits;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -52,20 +53,29 @@ pub fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == tessera_agent::supervisor::image::driver::WORD) {
         return tessera_agent::supervisor::image::driver::main(words);
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            // Nothing can be said when even this cannot be printed.
-            let _ = error.print();
-            return exit.into();
-        }
+    let ended = match Cli::try_parse() {
+        Ok(cli) => run(cli),
+        Err(said) => explain(&said),
     };
-    let exit = run(cli).unwrap_or_else(|failure| {
-        eprintln!("{failure}");
+    let exit = ended.unwrap_or_else(|failure| {
+        // Whoever has read enough wants to hear of nothing.
+        if failure.exit != Exit::ReaderGone {
+            print::remark(&failure.to_string());
+        }
         failure.exit
     });
     exit.end()
+}
+
+/// Prints what the parser says: a help text that was asked for, or what is wrong.
+fn explain(said: &clap::Error) -> Result<Exit, Failure> {
+    let printed = said.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        // Nothing can be said when even this cannot be printed.
+        _ if said.use_stderr() => Ok(Exit::Usage),
+        Ok(()) => Ok(Exit::Done),
+        Err(error) => Err(print::unwritten(&error)),
+    }
 }
 
 /// Threads of a member besides that of consensus, one for each processor in all. More of them wake each other for work

@@ -10,13 +10,14 @@ use tessera_api::job_file;
 use crate::args;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::print;
 
 /// Prints the JSON Schema of job files.
 ///
 /// # Errors
 /// A [`Failure`] when it cannot be shown.
 pub fn print_schema() -> Result<Exit, Failure> {
-    println!("{}", schema()?);
+    print::text(&format!("{}\n", schema()?))?;
     Ok(Exit::Done)
 }
 

@@ -1,18 +1,20 @@
 //! The program from outside: help, errors and exit codes, without any control plane.
 
+use std::fs::File;
+use std::io::{PipeWriter, pipe};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-/// Runs the program with a configuration folder of its own and nothing of this environment.
+/// The program with a configuration folder of its own and nothing of this environment.
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
+    command.args(arguments).env_clear().env("HOME", folder).env("COLUMNS", "100");
+    command
+}
+
 fn tessera(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tessera"))
-        .args(arguments)
-        .env_clear()
-        .env("HOME", folder)
-        .env("COLUMNS", "100")
-        .output()
-        .expect("the program starts")
+    command(folder, arguments).output().expect("the program starts")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -23,6 +25,68 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let output = tessera(folder.path(), arguments);
     (output.status.code().expect("it was not killed"), text(&output.stdout), text(&output.stderr))
+}
+
+/// How the program ends, and what it says on standard error, when its output goes to `out`.
+fn run_into(out: impl Into<Stdio>, arguments: &[&str]) -> (i32, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = command(folder.path(), arguments).stdout(out).output().expect("the program starts");
+    (output.status.code().expect("it was not killed"), text(&output.stderr))
+}
+
+/// A device that is always full.
+fn full() -> File {
+    File::options().write(true).open("/dev/full").expect("every Linux has it")
+}
+
+/// A pipe that nobody reads.
+fn unread() -> PipeWriter {
+    pipe().expect("a pipe").1
+}
+
+/// Commands that answer without a control plane.
+const ANSWERED: [&[&str]; 7] = [
+    &["version"],
+    &["--version"],
+    &["--help"],
+    &["job", "run", "--help"],
+    &["schema"],
+    &["completions", "bash"],
+    &["context", "use", "here", "--server", "127.0.0.1:1"],
+];
+
+#[test]
+fn an_answer_for_which_there_is_no_room_ends_with_eight_and_says_so() {
+    for arguments in ANSWERED {
+        let (code, err) = run_into(full(), arguments);
+        assert_eq!(code, 8, "{arguments:?}: {err}");
+        assert!(err.starts_with("error: the output cannot be written\n  why: No space left"), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_reads_ends_quietly_as_one_that_sigpipe_ended() {
+    for arguments in ANSWERED {
+        assert_eq!(run_into(unread(), arguments), (141, String::new()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_failure_that_cannot_be_said_ends_as_one_that_can() {
+    let server = format!("127.0.0.1:{}", closed_port());
+    let failing: [(&[&str], i32); 4] = [
+        (&["job", "list", "-s", &server, "--timeout", "1s"], 5),
+        (&["cluster", "status", "-s", &server, "--timeout", "1s"], 5),
+        (&["job", "sumbit"], 2),
+        (&["context", "use", "nowhere"], 3),
+    ];
+    for (arguments, code) in failing {
+        for err in [Stdio::from(full()), Stdio::from(unread())] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let ended = command(folder.path(), arguments).stdout(unread()).stderr(err).status();
+            assert_eq!(ended.expect("the program starts").code(), Some(code), "{arguments:?}");
+        }
+    }
 }
 
 /// A port of loopback where nobody listens.

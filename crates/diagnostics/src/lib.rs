@@ -3,11 +3,13 @@
 //!
 //! A process has one log and one configuration, so both are kept here once for all of it: the daemon tells them when it
 //! starts ([`configured`], [`Lines`]), and members and agents hand them on when they are asked ([`own`]). Everything is
-//! bounded. Of a process neither environment nor arguments are read.
+//! bounded. Of a process neither environment nor arguments are read. What is said on standard error goes through
+//! [`Remarks`].
 
 mod log;
 mod process;
 mod profile;
+mod remark;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use std::time::Duration;
 pub use log::Lines;
 pub use process::of_process;
 pub use profile::{LONGEST, profile};
+pub use remark::{Remarks, say};
 
 /// Something that is told, under a name, or why it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read
 //! from the process' resident set.
 
+#![expect(clippy::print_stdout, reason = "what a developer runs by hand prints for its developer")]
+
 use tessera_ledger::{
     BlockCount, BlockIndex, CardDescription, CardId, CardKind, Command, EntryPosition, Isolation, JobId, JobSpec,
     LogTime, Mebibytes, NodeId, Observation, Outcome, Plan, PlanPart, PlannedWorker, Request, RequestId, RequestKey,

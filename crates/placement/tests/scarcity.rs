@@ -1,6 +1,8 @@
 //! Cards that some requests depend on are kept for them while others can do the work elsewhere, as far as the mix
 //! is known.
 
+#![expect(clippy::print_stdout, reason = "what was explored is shown to whoever runs it by hand")]
+
 use std::collections::BTreeSet;
 
 use tessera_ledger::*;

@@ -1,5 +1,7 @@
 //! How large accounts become, and how long sums over them take: `cargo run -p tessera-usage --example volume -- ROWS`.
 
+#![expect(clippy::print_stdout, reason = "what a developer runs by hand prints for its developer")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,7 +12,7 @@ pub(crate) mod unaware;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -84,7 +84,7 @@ fn set<'a>(names: impl Iterator<Item = &'a &'static str>) -> impl Iterator<Item 
 
 /// On the worker's own error output, which may be gone.
 fn say(what: &str) {
-    let _ = writeln!(io::stderr(), "tessera: {what}");
+    tessera_diagnostics::remark!("tessera: {what}");
 }
 
 fn say_lost(device: &str, status: ExitStatus) {

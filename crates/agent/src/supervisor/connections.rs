@@ -10,6 +10,7 @@ use std::path::Path;
 use nix::poll::PollFlags;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
+use tessera_diagnostics::remark;
 
 use super::containment::Containment;
 use super::message::{Inbox, Notice, Request, encode};
@@ -109,9 +110,9 @@ impl Connections {
                 (peer.uid() == 0 || peer.uid() == geteuid().as_raw()) && self.containment.is_outside(peer.pid())
             });
             if !is_agent {
-                eprintln!("a connection that is not of this node's agent was refused");
+                remark!("a connection that is not of this node's agent was refused");
             } else if let Err(error) = self.add(stream) {
-                eprintln!("a connection cannot be used: {error}");
+                remark!("a connection cannot be used: {error}");
             }
         }
     }
@@ -151,7 +152,7 @@ impl Connection {
                 Ok(Some(request)) => requests.push(request),
                 Ok(None) => return requests,
                 Err(error) => {
-                    eprintln!("an agent was cut off: {error}");
+                    remark!("an agent was cut off: {error}");
                     self.open = false;
                     return requests;
                 }
@@ -166,7 +167,7 @@ impl Connection {
                 self.flush();
             }
             Ok(_) => self.open = false,
-            Err(error) => eprintln!("a notice cannot be sent: {error}"),
+            Err(error) => remark!("a notice cannot be sent: {error}"),
         }
     }
 

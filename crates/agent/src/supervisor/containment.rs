@@ -6,6 +6,8 @@
 use std::fs;
 use std::io;
 
+use tessera_diagnostics::remark;
+
 use crate::cgroup::WorkerGroup;
 use crate::process::{ProcessId, kill_pid, live_descendants};
 
@@ -32,20 +34,20 @@ impl Containment {
     /// Kills everything once.
     pub fn kill(&self) {
         if let Err(error) = self.group.kill() {
-            eprintln!("{error}: {}", error.source);
+            remark!("{error}: {}", error.source);
         }
         // Its end takes the whole namespace with it. It is a child of this process, so that its pid is nobody else's as
         // long as it is there.
         let rest = match self.init {
             Some(init) => Some(init.pid).filter(|_| init.is_alive()).into_iter().collect(),
             None => self.descendants().unwrap_or_else(|error| {
-                eprintln!("the processes of this host cannot be listed: {error}");
+                remark!("the processes of this host cannot be listed: {error}");
                 Vec::new()
             }),
         };
         for pid in rest {
             if let Err(error) = kill_pid(pid) {
-                eprintln!("process {pid} cannot be killed: {error}");
+                remark!("process {pid} cannot be killed: {error}");
             }
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use nix::sys::prctl;
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
+use tessera_diagnostics::remark;
 
 use super::pid_namespace::PidNamespace;
 use super::shell::{SuperviseError, step};
@@ -42,7 +43,7 @@ impl Early {
         prctl::set_child_subreaper(true).map_err(step("become the subreaper"))?;
         let hierarchies = Hierarchies::detect(Path::new("/")).map_err(step("find control groups"))?;
         if let Err(error) = leave_service_groups(&hierarchies, &ahead.cgroup_root) {
-            eprintln!("cannot leave the agent's control group, so stopping the service stops this worker: {error}");
+            remark!("cannot leave the agent's control group, so stopping the service stops this worker: {error}");
         }
         let boot_id = boot_id().map_err(step("read the boot id"))?;
         let namespace = if ahead.contained { PidNamespace::create().ok() } else { None };

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
+use tessera_diagnostics::remark;
+
 use super::status::Status;
 
 const STACK: usize = 128 * 1024;
@@ -74,7 +76,7 @@ fn write_newest(shared: &Shared, folder: &std::path::Path) {
         let Some(status) = slot.newest.take() else { return };
         drop(slot);
         if let Err(error) = status.store(folder) {
-            eprintln!("the status of the worker cannot be kept: {error}");
+            remark!("the status of the worker cannot be kept: {error}");
         }
     }
 }

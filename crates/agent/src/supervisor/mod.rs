@@ -41,6 +41,8 @@ pub mod unrunnable;
 use std::path::Path;
 use std::process::ExitCode;
 
+use tessera_diagnostics::remark;
+
 /// What the supervisor has to do ([`message::Launch`]), in the worker's folder.
 pub const LAUNCH_FILE: &str = "launch.json";
 /// Locked as long as a supervisor is at work.
@@ -66,14 +68,14 @@ pub fn main(folder: Option<&Path>) -> ExitCode {
         Ok(Some(called)) => called,
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("a supervisor that waited for its worker ended: {error}");
+            remark!("a supervisor that waited for its worker ended: {error}");
             return ExitCode::FAILURE;
         }
     };
     match shell::supervise(&folder, early) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the supervisor in {} ended: {error}", folder.display());
+            remark!("the supervisor in {} ended: {error}", folder.display());
             ExitCode::FAILURE
         }
     }

@@ -17,6 +17,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
 
+use tessera_diagnostics::remark;
+
 /// Bytes read from a pipe at once.
 const CHUNK: usize = 64 * 1024;
 /// Stack of the thread: its buffer is on the heap.
@@ -186,7 +188,7 @@ impl Channel {
                 if let Err(error) = self.file.append(&buffer[..length]) {
                     let missing = length as u64 - (self.file.offset - before);
                     if self.lost.fetch_add(missing, Ordering::Relaxed) == 0 {
-                        eprintln!("output of the worker is lost: {error}");
+                        remark!("output of the worker is lost: {error}");
                     }
                 }
                 true
@@ -194,7 +196,7 @@ impl Channel {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) => {
-                eprintln!("output of the worker cannot be read any more: {error}");
+                remark!("output of the worker cannot be read any more: {error}");
                 self.pipe = None;
                 false
             }

@@ -15,6 +15,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::syncfs;
+use tessera_diagnostics::remark;
 
 use super::companion::Companion;
 use super::connections::Connections;
@@ -311,7 +312,7 @@ impl Shell {
     fn stand_still(&self, still: bool) {
         if let Err(error) = self.containment.group().freeze(still) {
             let what = if still { "stand still" } else { "go on" };
-            eprintln!("the worker cannot be made to {what}: {error}: {}", error.source);
+            remark!("the worker cannot be made to {what}: {error}: {}", error.source);
         }
     }
 
@@ -322,7 +323,7 @@ impl Shell {
         }
         self.connections.tell_all(&Notice { refused: None, status: status.clone() });
         if self.keeper.is_none() {
-            self.keeper = Keeper::start(PathBuf::from(".")).inspect_err(|error| eprintln!("no thread: {error}")).ok();
+            self.keeper = Keeper::start(PathBuf::from(".")).inspect_err(|error| remark!("no thread: {error}")).ok();
         }
         if let Some(keeper) = &self.keeper {
             keeper.keep(status);

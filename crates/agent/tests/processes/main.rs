@@ -13,3 +13,4 @@ mod resting;
 mod supervisor;
 mod support;
 mod unaware;
+mod unsaid;

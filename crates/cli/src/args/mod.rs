@@ -54,8 +54,10 @@ Exit codes:
   5    no member answers, or the control plane has no quorum
   6    in conflict with the present state
   7    accepted, but it cannot run now (job plan, job submit --wait)
+  8    the output cannot be written
   124  the time given to wait has passed
   130  interrupted
+  141  nobody reads the output any more
 `job run` and `job wait` end with the exit code of the job itself; 128 + N when signal N ended it.";
 
 /// Pools the accelerators of a datacenter and puts them together as virtual cards of the size a job needs.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::args::{ContextCommand, ContextVerb};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::print::{Column, Printer, Tabular};
+use crate::print::{Column, Printer, Tabular, text};
 use crate::settings::{Connection, Context, Contexts, Wishes};
 use crate::view::Clock;
 
@@ -83,7 +83,7 @@ fn choose(
     }
     contexts.current = Some(name.clone());
     contexts.save(&path).map_err(|error| Failure::from_error(Exit::Failed, "the context was not kept", &error))?;
-    println!("context {name} is in use");
+    text(&format!("context {name} is in use\n"))?;
     Ok(Exit::Done)
 }
 
@@ -107,13 +107,13 @@ fn show(wishes: &Wishes, variable: &dyn Fn(&str) -> Option<String>) -> Result<Ex
     let connection = Connection::resolve(wishes, variable)?;
     let servers: Vec<String> = connection.server.value.iter().map(ToString::to_string).collect();
     let file = connection.contexts_file.as_ref().map(|path| path.display().to_string());
-    println!("server   {}  (from: {})", servers.join(","), connection.server.origin);
-    println!(
-        "timeout  {}  (from: {})",
+    let (server, timeout) = (connection.server.origin, connection.timeout.origin);
+    text(&format!(
+        "server   {}  (from: {server})\ntimeout  {}  (from: {timeout})\ncontext  {}\nfile     {}\n",
+        servers.join(","),
         humantime::format_duration(connection.timeout.value),
-        connection.timeout.origin
-    );
-    println!("context  {}", connection.context.map_or_else(|| "none".to_owned(), |context| context.value));
-    println!("file     {}", file.unwrap_or_else(|| "none".to_owned()));
+        connection.context.map_or_else(|| "none".to_owned(), |context| context.value),
+        file.unwrap_or_else(|| "none".to_owned()),
+    ))?;
     Ok(Exit::Done)
 }

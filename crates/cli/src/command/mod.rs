@@ -25,6 +25,7 @@ use crate::args::{Cli, Command};
 use crate::daemon;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::print;
 
 pub use context::ContextView;
 pub use desk::Desk;
@@ -53,12 +54,15 @@ pub async fn run(cli: Cli) -> Result<Exit, Failure> {
         Command::Context(command) => context::run(command),
         Command::Schema => crate::reference::print_schema(),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "tessera", &mut std::io::stdout());
+            // Into memory first: it panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tessera", &mut script);
+            print::text(&String::from_utf8_lossy(&script))?;
             Ok(Exit::Done)
         }
         Command::Man { dir } => crate::reference::write_manual(&dir),
         Command::Version => {
-            println!("tessera {}", env!("CARGO_PKG_VERSION"));
+            print::text(concat!("tessera ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(Exit::Done)
         }
         Command::Supervise { folder } => Err(Failure::new(

@@ -10,6 +10,7 @@ use tessera_simulate::replay::{Finding, PastDecision, Replay};
 use crate::args::{OperatorCommand, OperatorVerb, ReplayArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::print::unwritten;
 
 /// Runs the command.
 ///
@@ -55,7 +56,6 @@ fn replay(args: &ReplayArgs) -> Result<Exit, Failure> {
         let failure = Failure::from_error(Exit::Failed, "the past of this member cannot be read", &error);
         failure.next("stop the member first, or give a copy of its data folder")
     };
-    let unshown = |error: io::Error| Failure::from_error(Exit::Failed, "the decisions cannot be shown", &error);
     let mut past = Past::open(&args.data_dir).map_err(unread)?;
     let job = args.job.map(|job| JobId(job.0));
     let mut replay = Replay::new(past.beginning().map_err(unread)?, Limits::default(), job);
@@ -77,12 +77,12 @@ fn replay(args: &ReplayArgs) -> Result<Exit, Failure> {
                     None => args.all || matches!(decision.finding, Finding::Differs(_)),
                 };
                 if shown {
-                    show(&mut out, &decision, replay.state(), job).map_err(unshown)?;
+                    show(&mut out, &decision, replay.state(), job).map_err(|error| unwritten(&error))?;
                 }
             }
         }
     }
-    summarize(&mut out, &tally, first.0, replay.state()).map_err(unshown)?;
+    summarize(&mut out, &tally, first.0, replay.state()).map_err(|error| unwritten(&error))?;
     Ok(if tally.differ > 0 { Exit::Failed } else { Exit::Done })
 }
 

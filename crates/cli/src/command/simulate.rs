@@ -1,6 +1,6 @@
 //! `tessera simulate`: reads the lists, runs the simulation, prints what came of it. It talks to no control plane.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
@@ -83,7 +83,7 @@ fn print(json: bool, value: &impl Serialize, text: &str) -> Result<(), Failure> 
     } else {
         text.trim_end().to_owned()
     };
-    writeln!(io::stdout().lock(), "{shown}").map_err(|error| crate::print::unwritten(&error))
+    crate::print::text(&format!("{shown}\n"))
 }
 
 fn play(command: &SimulateCommand) -> Result<Exit, Failure> {

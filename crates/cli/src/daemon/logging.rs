@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use tessera_diagnostics::Lines;
+use tessera_diagnostics::{Lines, Remarks};
 use tessera_otlp::{Collector, Service};
 use tracing_subscriber::fmt::writer::MakeWriterExt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -41,7 +41,7 @@ pub fn start(service: &'static str, instance: &str, args: &LogArgs, file: &LogSe
 
 /// Logs of a command of the client, as text on standard error.
 pub fn log_to_terminal(filter: &str) {
-    let layer = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let layer = fmt::layer().with_writer(|| Remarks).with_ansi(io::stderr().is_terminal());
     // A second call in one process, as in tests, changes nothing.
     let _ = tracing_subscriber::registry().with(layer).with(EnvFilter::new(filter)).try_init();
 }
@@ -52,7 +52,7 @@ fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
         LogFormat::Json => false,
         LogFormat::Auto => io::stderr().is_terminal(),
     };
-    let layer = fmt::layer().with_writer(io::stderr.and(|| Lines));
+    let layer = fmt::layer().with_writer((|| Remarks).and(|| Lines));
     if text {
         layer.with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).boxed()
     } else {

@@ -17,9 +17,9 @@ pub fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, "nothing was done", "nobody can be asked here whether to go on")
             .next("add --yes when you are sure"));
     }
-    eprint!("{question} [y/N] ");
     let mut answer = String::new();
-    let read = io::stderr().flush().and_then(|()| io::stdin().lock().read_line(&mut answer));
+    let asked = write!(io::stderr(), "{question} [y/N] ").and_then(|()| io::stderr().flush());
+    let read = asked.and_then(|()| io::stdin().lock().read_line(&mut answer));
     read.map_err(|error| Failure::from_error(Exit::Failed, "the answer cannot be read", &error))?;
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         return Ok(());

@@ -167,17 +167,26 @@ impl Printer {
     }
 }
 
+/// Prints text on standard output as it is.
+///
+/// # Errors
+/// A [`Failure`] when it cannot be written.
+pub fn text(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+}
+
 /// Why output was not written; a reader that has gone away ends the command like SIGPIPE.
 pub fn unwritten(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(Exit::Job(141), "the output ended", "its reader has gone away"),
-        _ => Failure::from_error(Exit::Failed, "the output cannot be written", error),
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::ReaderGone, "the output ended", "its reader has gone away"),
+        _ => Failure::from_error(Exit::Unwritten, "the output cannot be written", error),
     }
 }
 
 /// A remark for people, on standard error.
 pub fn remark(text: &str) {
-    eprintln!("{text}");
+    tessera_diagnostics::remark!("{text}");
 }
 
 fn wants_color(choice: ColorChoice) -> bool {

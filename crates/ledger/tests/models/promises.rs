@@ -1,5 +1,7 @@
 //! What must hold in every state, and how a world is explored.
 
+#![expect(clippy::print_stdout, reason = "what was explored is shown to whoever runs it by hand")]
+
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 

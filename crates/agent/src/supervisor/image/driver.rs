@@ -12,6 +12,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::ptr;
 
+use tessera_diagnostics::remark;
+
 use crate::process::ProcessId;
 
 /// The word with which this program speaks with a driver.
@@ -89,7 +91,7 @@ pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("{why}");
+            remark!("{why}");
             ExitCode::FAILURE
         }
     }

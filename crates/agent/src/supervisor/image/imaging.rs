@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::stat::fstat;
+use tessera_diagnostics::remark;
 
 use super::beside::Beside;
 use super::files::let_open_files_change;
@@ -169,7 +170,7 @@ impl Imaging {
         credentials::check(&image, self.account.as_ref()).map_err(|error| record.not_restored(&error.to_string()))?;
         if let Err(error) = let_open_files_change(&image) {
             // CRIU knows better whether it can be restored.
-            eprintln!("files that changed since may stand in the way of the image: {error}");
+            remark!("files that changed since may stand in the way of the image: {error}");
         }
         let start = || -> io::Result<_> {
             self.namespace.count_from(record.free_from)?;

@@ -7,15 +7,17 @@ use std::thread;
 
 use tessera_checkpoint::free_bytes;
 
+use tessera_diagnostics::remark;
+
 /// Removes what a dump that failed has written, on a thread of its own: a disk may take its time.
 pub(super) fn remove_soon(folder: PathBuf) {
     let remove = move || {
         if let Err(error) = fs::remove_dir_all(&folder) {
-            eprintln!("what a dump that failed has left cannot be removed: {error}");
+            remark!("what a dump that failed has left cannot be removed: {error}");
         }
     };
     if let Err(error) = thread::Builder::new().spawn(remove) {
-        eprintln!("what a dump that failed has left is removed with its worker: {error}");
+        remark!("what a dump that failed has left is removed with its worker: {error}");
     }
 }
 

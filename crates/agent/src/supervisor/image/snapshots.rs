@@ -5,6 +5,8 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tessera_diagnostics::remark;
+
 use super::helper::{end_with_parent, hearing, patience_for};
 use super::imaging::{Ended, Imaging};
 use super::room::{self, memory_of};
@@ -119,7 +121,7 @@ impl Imaging {
     ) -> Ended {
         self.let_go_on();
         if let Err(error) = group.freeze(false) {
-            eprintln!("the worker stands still, and cannot be let go on: {error}");
+            remark!("the worker stands still, and cannot be let go on: {error}");
         }
         let (image, why) = match made {
             Ok(image) => (Some(*image), String::new()),

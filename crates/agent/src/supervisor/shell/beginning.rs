@@ -1,5 +1,7 @@
 //! What a supervisor begins: the program, what runs beside it, and images of both.
 
+use tessera_diagnostics::remark;
+
 use super::super::companion::{Companion, Said};
 use super::super::machine::Event;
 use super::super::output::Pump;
@@ -81,7 +83,7 @@ impl Shell {
         let outputs = self.ready.as_mut().and_then(|ready| ready.as_mut().ok()?.outputs.take());
         match outputs.map(Pump::start).transpose() {
             Ok(pump) => self.pump = pump,
-            Err(error) => eprintln!("the worker's output is lost: {error}"),
+            Err(error) => remark!("the worker's output is lost: {error}"),
         }
     }
 

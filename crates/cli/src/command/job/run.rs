@@ -19,7 +19,7 @@ use super::submit::send;
 use crate::args::{JobNumber, KindChoice, PackingChoice, RunArgs, SpanChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::print::remark;
+use crate::print::{remark, unwritten};
 
 /// How long output may still come after the job is over.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
@@ -154,7 +154,7 @@ async fn copy(client: Client, job: JobNumber, stream: LogStream) -> Result<(), F
             LogStream::Stderr => std::io::stderr().write_all(&chunk.data),
             _ => std::io::stdout().write_all(&chunk.data).and_then(|()| std::io::stdout().flush()),
         };
-        written.map_err(|error| Failure::from_error(Exit::Failed, "the output cannot be written", &error))?;
+        written.map_err(|error| unwritten(&error))?;
     }
 }
 

@@ -16,6 +16,7 @@ use tessera_api::v1::{
 };
 use tessera_client::watch::{ListedPart, Start, Update};
 use tessera_client::{Address, Client, ClientError, Settings};
+use tessera_diagnostics::remark;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::layout::{Layout, Plan};
@@ -24,6 +25,7 @@ use crate::args::{BlockArgs, DevArgs, PrecisionChoice};
 use crate::daemon::shutdown;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
+use crate::print;
 
 /// How long the control plane may take to come up.
 const UP: Duration = Duration::from_secs(30);
@@ -51,7 +53,7 @@ pub async fn dev(args: DevArgs) -> Result<Exit, Failure> {
         () = token.cancelled() => Ok(()),
         () = stop_after(args.stop_after) => Ok(()),
     };
-    eprintln!("stopping what was started ...");
+    remark!("stopping what was started ...");
     stop(&layout, &mut children, folder.is_temporary()).await;
     result.map(|()| Exit::Done)
 }
@@ -88,7 +90,7 @@ async fn run(args: &DevArgs, layout: &Layout, children: &mut Children) -> Result
     greet(&client, layout).await?;
     loop {
         let ended = children.first_end().await;
-        eprintln!("{} ended ({}); the rest goes on; its log: {}", ended.name, ended.how, ended.log.display());
+        remark!("{} ended ({}); the rest goes on; its log: {}", ended.name, ended.how, ended.log.display());
     }
 }
 
@@ -172,8 +174,8 @@ async fn greet(client: &Client, layout: &Layout) -> Result<(), Failure> {
     let pool = pool.map_err(|error| Failure::call("the pool cannot be shown", &error))?;
     let pool = crate::view::PoolView::from(pool);
     let servers: Vec<String> = layout.addresses().iter().map(ToString::to_string).collect();
-    println!(
-        "the pool is up: {} members, {} nodes, {} blocks; everything is in {}",
+    let mut text = format!(
+        "the pool is up: {} members, {} nodes, {} blocks; everything is in {}\n",
         layout.members.len(),
         layout.agents.len(),
         pool.blocks().total(),
@@ -181,16 +183,17 @@ async fn greet(client: &Client, layout: &Layout) -> Result<(), Failure> {
     );
     let (first, rest) = (servers.first().cloned().unwrap_or_default(), servers.len() > 1);
     if rest || first != "127.0.0.1:7400" {
-        println!("\nin another terminal, first:\n  export TESSERA_SERVER={}", servers.join(","));
+        text += &format!("\nin another terminal, first:\n  export TESSERA_SERVER={}\n", servers.join(","));
     }
     let share = (pool.block_tflops).max(0.001);
-    println!("\nthen try:\n  tessera pool map");
-    println!("  tessera job run --tflops {share} -- echo hello");
-    println!("  tessera cluster status");
+    text += &format!("\nthen try:\n  tessera pool map\n  tessera job run --tflops {share} -- echo hello\n");
+    text += "  tessera cluster status\n";
     if let Some(member) = layout.members.first() {
-        println!("\nor see it in a browser:\n  http://{}/", member.http);
+        text += &format!("\nor see it in a browser:\n  http://{}/\n", member.http);
     }
-    println!("\nCtrl-C stops everything that was started here.");
+    text += "\nCtrl-C stops everything that was started here.\n";
+    // The pool is up, whether or not somebody reads that.
+    let _ = print::text(&text);
     Ok(())
 }
 
@@ -243,7 +246,7 @@ async fn stop_workers(layout: &Layout) {
         if let Some(supervisor) = status.supervisor.filter(|supervisor| supervisor.is_alive())
             && let Err(error) = tessera_agent::process::kill_pid(supervisor.pid)
         {
-            eprintln!("the supervisor {} cannot be ended: {}", supervisor.pid, chain(&error));
+            remark!("the supervisor {} cannot be ended: {}", supervisor.pid, chain(&error));
         }
     }
 }

@@ -11,6 +11,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tessera_diagnostics::remark;
 use tokio::process::{ChildStdin, Command};
 use tokio::time::timeout;
 
@@ -96,7 +97,7 @@ impl Children {
         }
         let waits = ending.into_iter().map(|mut child| async move {
             if timeout(patience, child.process.wait()).await.is_err() {
-                eprintln!("{} does not end; killing it", child.name);
+                remark!("{} does not end; killing it", child.name);
                 signal(&child, Signal::SIGKILL);
                 // It is reaped by the runtime; nothing more can be done when even that fails.
                 let _ = child.process.wait().await;
