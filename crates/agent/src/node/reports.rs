@@ -7,6 +7,7 @@ use tessera_api::v1 as wire;
 use wire::session_request::Message as ToLeader;
 
 use super::event::{Effect, Now};
+use super::record::WorkerRecord;
 use super::session::{Session, send};
 use super::state::Node;
 use crate::boot::BootTime;
@@ -80,15 +81,18 @@ impl Reports {
 }
 
 impl Node {
-    /// Reports every worker whose state the leader was not told on this session.
+    /// Reports every worker whose state the leader was not told on this session; those that have ended in the order in
+    /// which they did: the first of a gang to fail decides.
     pub(super) fn send_reports(&mut self, now: Now) -> Vec<Effect> {
         let Session::Open(open) = &mut self.session else { return Vec::new() };
         let mut effects = Vec::new();
         loop {
             let due = self.workers.values_mut().filter(|record| record.version > record.acknowledged.max(record.sent));
+            let mut due: Vec<&mut WorkerRecord> = due.collect();
+            due.sort_by_key(|record| record.status.exited_unix_ms);
             let mut workers = Vec::new();
             let mut versions = Vec::new();
-            for record in due.take(MAX_WORKERS) {
+            for record in due.into_iter().take(MAX_WORKERS) {
                 record.sent = record.version;
                 workers.push(record.report());
                 versions.push((record.status.worker, record.version));

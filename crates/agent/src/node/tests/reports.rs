@@ -242,6 +242,23 @@ fn cards_are_reported_when_their_health_changes() {
 }
 
 #[test]
+fn of_a_gang_that_of_whoever_ended_first_is_told_first() {
+    let mut bench = Bench::leased();
+    let ranks = [worker(1, 10, 0), worker(1, 10, 1)];
+    for rank in ranks {
+        let effects = bench.order(rank, WorkerDesire::Run);
+        bench.acknowledge(&effects);
+    }
+    for (rank, at) in [(ranks[1], 5), (ranks[0], 9)] {
+        bench.told(Status { exited_unix_ms: Some(at), ..exited(rank, 1) });
+    }
+    bench.pass(Duration::from_secs(6));
+    let again = reports(&bench.on(Event::HeartbeatDue));
+    let told = again[0].workers.iter().map(|report| report.worker.map(|worker| worker.rank));
+    assert_eq!(told.collect::<Vec<_>>(), [Some(1), Some(0)]);
+}
+
+#[test]
 fn many_workers_are_reported_in_several_messages() {
     let mut bench = Bench::leased();
     let run = |number| order(worker(number, 10, 0), WorkerDesire::Run);
