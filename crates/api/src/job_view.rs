@@ -99,6 +99,7 @@ fn attempt(state: &State, job: &Job, attempt: &Attempt) -> v1::Attempt {
         granted_at: Some(timestamp(attempt.granted_at)),
         started_at: attempt.started_at.map(timestamp),
         ended_at: attempt.ended_at.map(timestamp),
+        decisive_rank: attempt.decisive.map(|rank| rank.0),
         exit_code: attempt.exit_code,
         signal: attempt.signal,
         reason: attempt.reason.as_ref().map(reason),

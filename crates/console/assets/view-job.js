@@ -80,7 +80,7 @@ function draw(found, why) {
         ["Started", "short", (row) => time(row.startedAt)],
         ["Ended", "short", (row) => time(row.endedAt)],
         ["Ran for", "number", (row) => between(row.startedAt, row.endedAt)],
-        ["Exit", "short", (row) => row.exitCode !== undefined ? "code " + row.exitCode : row.signal !== undefined ? "signal " + row.signal : ""],
+        ["Exit", "short", exit],
         ["Nodes", "name", (row) => (row.nodes || []).map((name, place) => [place ? ", " : "", nodeLink(name)])],
         ["How it ended", "name", (row) => row.endedAt ? (row.reason || {}).sentence : "goes on"],
       ], [...found.history].reverse(), "It was not tried yet.")),
@@ -105,6 +105,12 @@ export function explanation(why) {
     ["What would help", smallestChange],
     ["May start by itself", time(estimatedStart)],
     ...numbers.map((number) => [word(number.name, ""), amount(number)]))];
+}
+
+/** How an attempt ended, and by which worker where there are several. */
+function exit({ exitCode, signal, decisiveRank, nodes }) {
+  const said = exitCode !== undefined ? "code " + exitCode : signal !== undefined ? "signal " + signal : "";
+  return nodes.length > 1 && decisiveRank !== undefined ? `${said} rank ${decisiveRank} on ${nodes[decisiveRank]}`.trim() : said;
 }
 
 function workers(allocation, found) {

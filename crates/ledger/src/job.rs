@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::allocation::Allocation;
 use crate::checkpoint::{CheckpointKey, Checkpoints};
 use crate::idle::Idle;
-use crate::ids::{AllocationId, JobId, MoveId, NodeId, RequestId};
+use crate::ids::{AllocationId, JobId, MoveId, NodeId, Rank, RequestId};
 use crate::level::Level;
 use crate::reason::Reason;
 use crate::spec::{CheckpointMode, JobSpec};
@@ -144,6 +144,17 @@ impl Job {
     }
 }
 
+impl Job {
+    /// The attempt that computes under `allocation`.
+    pub(crate) fn attempt_under(&self, allocation: &Allocation) -> Option<&Attempt> {
+        self.history.iter().rev().find(|attempt| attempt.number == allocation.attempt)
+    }
+
+    pub(crate) fn attempt_under_mut(&mut self, allocation: &Allocation) -> Option<&mut Attempt> {
+        self.history.iter_mut().rev().find(|attempt| attempt.number == allocation.attempt)
+    }
+}
+
 /// Attempts in a row that may fail to restore a checkpoint before it is given up for the one before. Much that stands
 /// in the way of one is gone after a while (a port that another has, memory of a card), and work given up is lost.
 pub const RESTORES_UNTIL_GIVEN_UP: u32 = 6;
@@ -183,7 +194,11 @@ pub struct Attempt {
     pub started_at: Option<LogTime>,
     /// When its last worker had stopped.
     pub ended_at: Option<LogTime>,
-    /// Exit code of the worker that decided how it ended.
+    /// The worker that decided how it ended: the first that failed, was lost or could not be started before anybody
+    /// told it to stop. `None`: there was none, or a level before 2 was in force.
+    pub decisive: Option<Rank>,
+    /// Exit code of the worker that decided how it ended; where none did, of the program of the lowest rank that
+    /// failed.
     pub exit_code: Option<i32>,
     /// Signal that ended that worker.
     pub signal: Option<i32>,
@@ -220,6 +235,7 @@ impl Attempt {
             granted_at: now,
             started_at: None,
             ended_at: None,
+            decisive: None,
             exit_code: None,
             signal: None,
             reason: None,

@@ -31,6 +31,9 @@ pub enum Rule {
     /// A request id that was made within [`REQUEST_AHEAD`](crate::REQUEST_AHEAD) is not forgotten; before, one from a
     /// clock which was a little ahead could make every id of now look old.
     LateRequestsRemembered,
+    /// A gang ends with the exit code of the worker that was the first to fail; before, with that of the failed program
+    /// of the lowest rank, which may have been stopped for the failure of another.
+    FirstFailureDecides,
     /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
     DrillQueueRefused,
 }
@@ -49,7 +52,8 @@ impl Rule {
             | Self::LossesExcuseGangs
             | Self::LostUntilKnown
             | Self::SnapshotsEndWithLevel
-            | Self::LateRequestsRemembered => Level::Two,
+            | Self::LateRequestsRemembered
+            | Self::FirstFailureDecides => Level::Two,
             Self::DrillQueueRefused => Level::Drill,
         }
     }

@@ -7,6 +7,7 @@ mod checkpoints;
 mod commands_document;
 mod digest;
 mod eventful;
+mod gangs;
 mod golden;
 mod hosts;
 mod hosts_and_gangs;

@@ -121,6 +121,15 @@ fn a_server_that_ends_well_before_its_program_ends_nothing() {
 }
 
 #[test]
+fn a_program_that_failed_decides_also_when_its_server_was_heard_of_before() {
+    let (mut pool, job) = running();
+    pool.report(job, 1, exited(1));
+    pool.report(job, 0, exited(3));
+    let ended = &of(&pool, job).history[0];
+    assert_eq!((ended.exit_code, ended.decisive), (Some(3), Some(Rank(0))));
+}
+
+#[test]
 fn servers_that_do_not_find_each_other_are_the_fault_of_no_node_and_in_the_end_of_the_job() {
     let (mut pool, job) = waiting();
     let mut tries = 0;

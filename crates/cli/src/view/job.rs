@@ -95,6 +95,22 @@ impl JobView {
         self.checkpoints.iter().cloned().map(Into::into).collect()
     }
 
+    /// The rank of the worker that decided how its last attempt ended; `None`: none did, or it has no other.
+    #[must_use]
+    pub fn decisive_rank(&self) -> Option<u32> {
+        self.history.last().filter(|attempt| attempt.nodes.len() > 1).and_then(|attempt| attempt.decisive_rank)
+    }
+
+    /// Why it ended, and of which worker that is said.
+    #[must_use]
+    pub fn why_ended(&self) -> String {
+        let (sentence, last) = (self.why().sentence, self.history.last());
+        match last.and_then(decided_by) {
+            Some(worker) => format!("{sentence} ({worker})"),
+            None => sentence,
+        }
+    }
+
     /// Why it is where it is, in a word.
     #[must_use]
     pub fn why_short(&self) -> String {
@@ -163,6 +179,22 @@ impl Tabular for JobView {
 
     fn name(&self) -> String {
         format!("job/{}", self.id)
+    }
+}
+
+/// The worker of several that decided how an attempt ended.
+fn decided_by(attempt: &v1::Attempt) -> Option<String> {
+    let rank = attempt.decisive_rank.filter(|_| attempt.nodes.len() > 1)?;
+    let node = attempt.nodes.get(usize::try_from(rank).ok()?)?;
+    Some(format!("rank {rank} on {node}"))
+}
+
+/// How an attempt ended, and by which worker where there are several.
+pub(super) fn exit_of(attempt: &v1::Attempt) -> String {
+    let exit = exit_text(attempt.exit_code, attempt.signal);
+    match decided_by(attempt) {
+        Some(worker) => format!("{exit} ({worker})"),
+        None => exit,
     }
 }
 

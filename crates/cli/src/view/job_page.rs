@@ -3,7 +3,7 @@
 use tessera_api::v1::{self, Access};
 
 use super::checkpoint::CheckpointView;
-use super::job::{JobView, exit_text, from_of, master_of, slices, tflops};
+use super::job::{JobView, exit_of, exit_text, from_of, master_of, slices, tflops};
 use super::time::Clock;
 use super::used::{mebibytes, share};
 use super::wishes::affinity_text;
@@ -38,7 +38,7 @@ impl Detail for JobView {
         }
         out.line("submitted", format!("{} ago", clock.ago(self.submitted_at.as_ref())));
         out.line("ran", clock.between(self.started_at.as_ref(), self.ended_at.as_ref()));
-        out.line("exit", exit_text(self.exit_code, self.signal));
+        out.line("exit", self.history.last().map_or_else(|| exit_text(None, None), exit_of));
         out.line("trace", self.trace_id());
         for (key, value) in &self.spec.labels {
             out.line("label", format!("{key}={value}"));
@@ -167,7 +167,7 @@ fn attempts(history: &[v1::Attempt], clock: &Clock, out: &mut Page) {
                 from_of(attempt).unwrap_or_else(|| "-".to_owned()),
                 if attempt.saved_as == 0 { "-".to_owned() } else { words::checkpoint_mode(attempt.saved_as) },
                 lost_text(attempt.lost_seconds),
-                exit_text(attempt.exit_code, attempt.signal),
+                exit_of(attempt),
                 attempt.reason.as_ref().map(|reason| reason.sentence.clone()).unwrap_or_default(),
             ]
         }),

@@ -317,18 +317,22 @@ impl State {
     /// Writes the end of an attempt into the job's history.
     pub(super) fn close_attempt(&mut self, allocation: &Allocation, reason: &Reason) {
         let now = self.time;
+        let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
+        let card = &job.spec.virtual_card;
+        let first = job.attempt_under(allocation).and_then(|attempt| attempt.decisive);
+        let decisive = first.and_then(|first| allocation.decisive(card, first));
         let failed = |worker: &&Worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded());
-        let spec = self.jobs.get(&allocation.job).map(|job| Arc::clone(&job.spec));
-        let decisive = spec.and_then(|spec| allocation.programs(&spec.virtual_card).find(failed));
-        let exit = decisive.or_else(|| allocation.workers.first()).and_then(|worker| worker.exit.clone());
+        let told = decisive.or_else(|| allocation.programs(card).find(failed)).or_else(|| allocation.workers.first());
+        let exit = told.and_then(|worker| worker.exit.as_ref());
         self.skip_partial_checkpoint(allocation.job);
         self.with_job(allocation.job, |job| {
             job.allocation = None;
             job.checkpoints.close();
-            if let Some(attempt) = job.history.iter_mut().rev().find(|attempt| attempt.number == allocation.attempt) {
+            if let Some(attempt) = job.attempt_under_mut(allocation) {
                 attempt.ended_at = Some(now);
-                attempt.exit_code = exit.as_ref().and_then(|exit| exit.code);
-                attempt.signal = exit.as_ref().and_then(|exit| exit.signal);
+                attempt.decisive = decisive.map(|worker| worker.rank);
+                attempt.exit_code = exit.and_then(|exit| exit.code);
+                attempt.signal = exit.and_then(|exit| exit.signal);
                 attempt.reason = Some(reason.clone());
             }
             let surplus = job.history.len().saturating_sub(HISTORY_LIMIT);

@@ -165,8 +165,7 @@ impl State {
         };
         if !exit.not_saved.is_empty() {
             self.with_job(job.id, |job| {
-                let attempt = job.history.iter_mut().rev().find(|attempt| attempt.number == allocation.attempt);
-                if let Some(attempt) = attempt {
+                if let Some(attempt) = job.attempt_under_mut(&allocation) {
                     attempt.not_saved.clone_from(&exit.not_saved);
                 }
             });
@@ -186,15 +185,31 @@ impl State {
         let cause = exit.cause;
         self.release_worker(id, rank, exit);
         if !runs {
-            let reason =
-                if self.excuses(&job, cause, ending) { self.excuse(&job, node, reason) } else { job.reason.clone() };
+            let reason = if self.excuses(&job, cause, ending) {
+                self.note_decisive(&allocation, rank);
+                self.excuse(&job, node, reason)
+            } else {
+                job.reason.clone()
+            };
             self.settle_if_over(job.id, id, reason);
         } else if ending != Ending::Completed {
+            self.note_decisive(&allocation, rank);
             self.wind_up(job.id, ending, reason);
         } else if self.allocations.get(&id).is_some_and(|held| held.is_over() || has_served(&job, held)) {
             self.wind_up(job.id, Ending::Completed, reason);
         } else {
             self.start_if_all_run(id);
+        }
+    }
+
+    /// Notes that the end of a worker decides how its attempt ends.
+    fn note_decisive(&mut self, allocation: &Allocation, rank: Rank) {
+        if self.follows(Rule::FirstFailureDecides) {
+            self.with_job(allocation.job, |job| {
+                if let Some(attempt) = job.attempt_under_mut(allocation) {
+                    attempt.decisive = Some(rank);
+                }
+            });
         }
     }
 

@@ -108,8 +108,9 @@ pub(super) async fn end_of(desk: &Desk, job: JobNumber, standing: &Standing) -> 
     }
     let view = super::get(desk, job).await?;
     let exit = exit_of(&view);
-    Err(Failure::new(exit, format!("job {} ended as {}", job.0, view.stands()), view.why().sentence)
-        .next(format!("`tessera job show {0}` and `tessera job logs {0} --stderr` say more", job.0)))
+    let rank = view.decisive_rank().map(|rank| format!(" --rank {rank}")).unwrap_or_default();
+    Err(Failure::new(exit, format!("job {} ended as {}", job.0, view.stands()), view.why_ended())
+        .next(format!("`tessera job show {0}` and `tessera job logs {0}{rank} --stderr` say more", job.0)))
 }
 
 /// The exit code of a job that did not complete, which is never 0.
