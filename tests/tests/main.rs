@@ -27,6 +27,7 @@ mod network;
 mod private_folder;
 mod reclaim;
 mod slicing;
+mod stays;
 mod stores;
 mod submissions;
 mod top;

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use nix::sys::signal::Signal;
 use tessera_api::v1::ErrorReason;
 use tessera_client::{ApiError, ClientError};
 use tonic::Code;
@@ -29,8 +30,8 @@ pub enum Exit {
     Unwritten,
     /// The time given to wait has passed.
     TimedOut,
-    /// Interrupted.
-    Interrupted,
+    /// Told to end by a signal.
+    Signalled(Signal),
     /// Nobody reads the output any more: the code of a program that SIGPIPE ended.
     ReaderGone,
     /// The job's own exit code.
@@ -51,7 +52,7 @@ impl Exit {
             Self::Waiting => 7,
             Self::Unwritten => 8,
             Self::TimedOut => 124,
-            Self::Interrupted => 130,
+            Self::Signalled(signal) => 128 + signal as u8,
             Self::ReaderGone => 141,
             Self::Job(code) => code,
         }
@@ -143,6 +144,12 @@ mod tests {
 
     #[test]
     fn a_job_ends_the_command_with_its_own_code() {
-        assert_eq!([Exit::Job(3).code(), Exit::TimedOut.code(), Exit::Interrupted.code()], [3, 124, 130]);
+        assert_eq!([Exit::Job(3).code(), Exit::TimedOut.code()], [3, 124]);
+    }
+
+    #[test]
+    fn a_signal_ends_the_command_with_its_code() {
+        let told = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].map(|signal| Exit::Signalled(signal).code());
+        assert_eq!(told, [130, 143, 129]);
     }
 }

@@ -50,7 +50,8 @@ pub struct ClientArgs {
     /// File with the contexts [env: TESSERA_CONFIG] [default: tessera/config.toml in the user's configuration folder]
     #[arg(long, global = true, value_name = "FILE")]
     pub contexts_file: Option<PathBuf>,
-    /// Time for one request with all its retries [env: TESSERA_TIMEOUT] [default: 10s]
+    /// Time for one request with all its retries, and for an outage in commands that stay [env: TESSERA_TIMEOUT]
+    /// [default: 10s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// Read what the asked member knows, without asking for a quorum; how old it may be is said

@@ -56,7 +56,7 @@ Exit codes:
   7    accepted, but it cannot run now (job plan, job submit --wait)
   8    the output cannot be written
   124  the time given to wait has passed
-  130  interrupted
+  129, 130, 143  told to end by SIGHUP, Ctrl-C, SIGTERM
   141  nobody reads the output any more
 `job run` and `job wait` end with the exit code of the job itself; 128 + N when signal N ended it.";
 

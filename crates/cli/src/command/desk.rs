@@ -24,6 +24,8 @@ pub struct Desk {
     pub consistency: i32,
     /// Time for one request.
     pub timeout: Duration,
+    /// How long a command that stays goes on without an answer; `None`: its user did not say.
+    pub longest_outage: Option<Duration>,
 }
 
 impl Desk {
@@ -40,6 +42,7 @@ impl Desk {
             printer: Printer::to_stdout(connection.output.value, args.color),
             consistency: consistency.into(),
             timeout: connection.timeout.value,
+            longest_outage: args.timeout,
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +26,7 @@ pub fn on_signals() -> Result<CancellationToken, Failure> {
         }
         told.cancel();
         interrupt.recv().await;
-        Exit::Interrupted.end_on_the_spot();
+        Exit::Signalled(Signal::SIGINT).end_on_the_spot();
     });
     Ok(token)
 }

@@ -7,6 +7,7 @@ use super::super::Desk;
 use crate::args::{JobNumber, WaitArgs, WaitFor};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::outage::Outage;
 use crate::view::{JobUpdateView, JobView};
 
 /// How long to stay.
@@ -40,19 +41,27 @@ impl Standing {
     }
 }
 
-/// Watches `job` and tells `seen` of every state, the present one first. Ends with the last.
+/// Watches `job` and tells `seen` of every state, the present one first. Ends with the last. Goes on through an
+/// `outage`.
 pub(super) async fn follow(
     desk: &Desk,
     job: JobNumber,
     until: Until,
+    mut outage: Outage,
     mut seen: impl FnMut(&Standing),
 ) -> Result<Standing, Failure> {
     let filter = JobFilter { job_ids: vec![job.0], ..JobFilter::default() };
     let mut watch = desk.client.watch_jobs(filter, Start::List);
     let mut known = false;
     loop {
-        let update = watch.next().await;
-        let update = update.map_err(|error| Failure::call(format!("job {} cannot be watched", job.0), &error))?;
+        let update = match watch.next().await {
+            Ok(update) => update,
+            Err(error) => {
+                outage.goes_on(&format!("job {} cannot be watched", job.0), &error)?;
+                continue;
+            }
+        };
+        outage.is_over();
         let standing = match JobUpdateView::from(update) {
             JobUpdateView::Listed { job } => Standing::of(&job),
             JobUpdateView::Event(change) if change.change == "state" => Standing {
@@ -82,7 +91,11 @@ pub(super) async fn wait(desk: Desk, args: WaitArgs) -> Result<Exit, Failure> {
         WaitFor::Running => Until::Running,
         WaitFor::End => Until::End,
     };
-    let following = follow(&desk, args.job, until, |_| {});
+    let outage = match args.wait_timeout {
+        Some(patience) => Outage::of_at_most(&desk, patience),
+        None => Outage::before_an_answer(&desk),
+    };
+    let following = follow(&desk, args.job, until, outage, |_| {});
     let standing = match args.wait_timeout {
         None => following.await?,
         Some(patience) => match tokio::time::timeout(patience, following).await {
@@ -106,7 +119,13 @@ pub(super) async fn end_of(desk: &Desk, job: JobNumber, standing: &Standing) -> 
     if standing.state == "completed" {
         return Ok(Exit::Done);
     }
-    let view = super::get(desk, job).await?;
+    let mut outage = Outage::after_an_answer(desk);
+    let view = loop {
+        match super::asked(desk, job).await {
+            Ok(view) => break view,
+            Err(error) => outage.goes_on(&format!("job {} cannot be shown", job.0), &error)?,
+        }
+    };
     let exit = exit_of(&view);
     let rank = view.decisive_rank().map(|rank| format!(" --rank {rank}")).unwrap_or_default();
     Err(Failure::new(exit, format!("job {} ended as {}", job.0, view.stands()), view.why_ended())

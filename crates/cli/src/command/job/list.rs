@@ -8,6 +8,7 @@ use super::super::desk::PAGE;
 use crate::args::{ListJobsArgs, StateChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::outage::Outage;
 use crate::print::remark;
 use crate::view::{JobUpdateView, JobUseView, JobView};
 use crate::{uses, waits};
@@ -72,8 +73,16 @@ async fn watch(mut desk: Desk, filter: JobFilter) -> Result<Exit, Failure> {
     desk.printer.streaming();
     let mut listed: Vec<JobView> = Vec::new();
     let mut watch = desk.client.watch_jobs(filter, Start::List);
+    let mut outage = Outage::before_an_answer(&desk);
     loop {
-        let update = watch.next().await.map_err(|error| Failure::call("the jobs cannot be watched", &error))?;
+        let update = match watch.next().await {
+            Ok(update) => update,
+            Err(error) => {
+                outage.goes_on("the jobs cannot be watched", &error)?;
+                continue;
+            }
+        };
+        outage.is_over();
         let update = JobUpdateView::from(update);
         if !desk.printer.by_rows() {
             desk.printer.data(&update)?;

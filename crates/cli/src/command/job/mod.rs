@@ -10,12 +10,14 @@ mod submit;
 
 use tessera_api::v1::{GetJobRequest, StreamLogsRequest, WhyRequest};
 use tessera_api::v1::{JobFilter, LogStream};
+use tessera_client::ClientError;
 use tessera_client::watch::{Start, Update};
 
 use super::Desk;
 use crate::args::{EventsArgs, JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::outage::Outage;
 use crate::uses;
 use crate::view::{JobUpdateView, JobView, WhyView};
 
@@ -44,10 +46,12 @@ pub(super) async fn job(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
 }
 
 async fn get(desk: &Desk, job: JobNumber) -> Result<JobView, Failure> {
+    asked(desk, job).await.map_err(|error| Failure::call(format!("job {} cannot be shown", job.0), &error))
+}
+
+async fn asked(desk: &Desk, job: JobNumber) -> Result<JobView, ClientError> {
     let request = GetJobRequest { job_id: job.0, consistency: desk.consistency };
-    let response = desk.client.get_job(request).await;
-    let response = response.map_err(|error| Failure::call(format!("job {} cannot be shown", job.0), &error))?;
-    Ok(response.job.unwrap_or_default().into())
+    Ok(desk.client.get_job(request).await?.job.unwrap_or_default().into())
 }
 
 async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
@@ -93,11 +97,19 @@ async fn logs(mut desk: Desk, args: LogsArgs) -> Result<Exit, Failure> {
         offset: args.offset,
         follow: args.follow,
     });
+    let what = format!("the output of job {} cannot be read", args.job.0);
+    let mut outage = Outage::before_an_answer(&desk);
     loop {
-        let chunk = reader.next().await;
-        let chunk =
-            chunk.map_err(|error| Failure::call(format!("the output of job {} cannot be read", args.job.0), &error))?;
-        let Some(chunk) = chunk else { return Ok(Exit::Done) };
+        let chunk = match reader.next().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(Exit::Done),
+            Err(error) if args.follow => {
+                outage.goes_on(&what, &error)?;
+                continue;
+            }
+            Err(error) => return Err(Failure::call(what, &error)),
+        };
+        outage.is_over();
         if chunk.lost > 0 {
             crate::print::remark(&format!("[{} bytes before this were dropped by rotation]", chunk.lost));
         }
@@ -109,8 +121,17 @@ async fn events(mut desk: Desk, args: EventsArgs) -> Result<Exit, Failure> {
     desk.printer.streaming();
     let job_ids = args.job.map(|job| job.0).into_iter().collect();
     let mut watch = desk.client.watch_jobs(JobFilter { job_ids, ..JobFilter::default() }, Start::Oldest);
+    let mut outage = Outage::before_an_answer(&desk);
     loop {
-        let update = watch.next().await.map_err(|error| Failure::call("the events cannot be shown", &error))?;
+        let update = match watch.next().await {
+            Ok(update) => update,
+            Err(error) if args.follow => {
+                outage.goes_on("the events cannot be shown", &error)?;
+                continue;
+            }
+            Err(error) => return Err(Failure::call("the events cannot be shown", &error)),
+        };
+        outage.is_over();
         let caught_up = matches!(update, Update::Synced { .. });
         match JobUpdateView::from(update) {
             JobUpdateView::Event(change) if desk.printer.by_rows() => desk.printer.row(&*change)?,

@@ -3,11 +3,14 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::Fuse;
+use nix::sys::signal::Signal;
 use tessera_api::v1::{
     Access, Affinity, CancelJobRequest, CardKind, ErrorReason, HostRequest, JobSpec, LogStream, Packing,
     PreferredLabel, RetryPolicy, Span, StreamLogsRequest, VirtualCardRequest,
 };
-use tessera_client::Client;
+use tessera_client::{Client, ClientError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -19,7 +22,9 @@ use super::submit::send;
 use crate::args::{JobNumber, KindChoice, PackingChoice, RunArgs, SpanChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::outage::Outage;
 use crate::print::{remark, unwritten};
+use crate::told::Told;
 
 /// How long output may still come after the job is over.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
@@ -28,50 +33,82 @@ pub(in crate::command) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exi
     if args.here {
         return here::run(desk, args).await;
     }
-    let detach = args.detach;
-    let submission = send(&desk, spec(args), None).await?;
-    if detach {
+    if args.detach {
+        let submission = send(&desk, spec(args), None).await?;
         desk.printer.one(&submission)?;
         return Ok(Exit::Done);
     }
+    let mut told = Told::by(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let mut first = None;
+    let submission = {
+        let sending = send(&desk, spec(args), None);
+        tokio::pin!(sending);
+        loop {
+            tokio::select! {
+                sent = &mut sending => break sent?,
+                heard = told.next() => match first {
+                    // Whether there is a job to be cancelled is known only when that is answered.
+                    None => first = Some(heard),
+                    Some(first) => return Ok(Exit::Signalled(first)),
+                },
+            }
+        }
+    };
     let job = JobNumber(submission.id);
     if std::io::stderr().is_terminal() {
         remark(&format!("[job {}]", job.0));
     }
-    stay(&desk, job).await
+    stay(&desk, job, told, first).await
 }
 
-/// Prints output and states until the job is over; an interrupt cancels it.
-async fn stay(desk: &Desk, job: JobNumber) -> Result<Exit, Failure> {
+/// Prints output and states until the job is over. Whoever tells this command to end has the job cancelled: `first`, if
+/// it was told before. A second signal leaves the job as it is.
+async fn stay(desk: &Desk, job: JobNumber, mut told: Told, mut first: Option<Signal>) -> Result<Exit, Failure> {
     // States come in bursts of a few; what is not taken in time is not needed any more.
     let (states, mut changed) = mpsc::channel(64);
-    let following = follow(desk, job, Until::End, |standing| {
+    let following = follow(desk, job, Until::End, Outage::after_an_answer(desk), |standing| {
         let _ = states.try_send(standing.clone());
     });
     tokio::pin!(following);
     let mut output = Output::new(desk.client.clone(), job);
-    let mut interrupts = 0_u8;
+    let mut cancelling = Fuse::terminated();
+    if first.is_some() {
+        cancelling = cancel_some_time(desk, job).boxed_local().fuse();
+    }
     let last = loop {
         tokio::select! {
             last = &mut following => break last?,
             Some(standing) = changed.recv() => output.on(&standing),
-            signal = tokio::signal::ctrl_c() => {
-                signal.map_err(|error| Failure::from_error(Exit::Failed, "signals cannot be received", &error))?;
-                interrupts += 1;
-                if interrupts > 1 {
-                    return Ok(Exit::Interrupted);
+            cancelled = &mut cancelling => cancelled?,
+            heard = told.next() => {
+                if let Some(first) = first {
+                    return Ok(Exit::Signalled(first));
                 }
-                remark(&format!("[cancelling job {}; interrupt again to leave it]", job.0));
-                cancel(desk, job).await?;
+                first = Some(heard);
+                cancelling = cancel_some_time(desk, job).boxed_local().fuse();
+                // Whoever has hung up reads nothing.
+                if heard != Signal::SIGHUP {
+                    remark(&format!("[cancelling job {}; interrupt again to leave it]", job.0));
+                }
             }
         }
     };
     output.on(&last);
     output.drain().await?;
-    if interrupts > 0 {
-        return Ok(Exit::Interrupted);
+    match first {
+        Some(first) => Ok(Exit::Signalled(first)),
+        None => end_of(desk, job, &last).await,
     }
-    end_of(desk, job, &last).await
+}
+
+/// Cancels a job, unless it is over, as soon as a member answers.
+async fn cancel_some_time(desk: &Desk, job: JobNumber) -> Result<(), Failure> {
+    loop {
+        match cancel(desk, job).await {
+            Err(failure) if failure.exit == Exit::Unavailable => {}
+            ended => return ended,
+        }
+    }
 }
 
 /// Cancels a job, unless it is over.
@@ -145,6 +182,8 @@ async fn copy(client: Client, job: JobNumber, stream: LogStream) -> Result<(), F
             Ok(None) => return Ok(()),
             // It never came to have output.
             Err(error) if error.reason() == Some(ErrorReason::WorkerUnknown) => return Ok(()),
+            // Whoever follows the job says so.
+            Err(ClientError::Unavailable(_)) => continue,
             Err(error) => {
                 remark(&format!("[the output ended: {error}]"));
                 return Ok(());

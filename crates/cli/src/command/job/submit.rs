@@ -14,6 +14,7 @@ use super::follow::{Until, follow};
 use crate::args::{JobNumber, PlanArgs, SubmitArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::outage::Outage;
 use crate::view::{PlanView, SubmissionView};
 
 pub(super) async fn submit(mut desk: Desk, args: SubmitArgs) -> Result<Exit, Failure> {
@@ -37,7 +38,8 @@ pub(super) async fn send(desk: &Desk, spec: JobSpec, request_id: Option<String>)
 
 async fn wait_for_start(desk: &Desk, job: JobNumber, patience: Duration) -> Result<Exit, Failure> {
     let what = format!("job {} does not run yet", job.0);
-    match tokio::time::timeout(patience, follow(desk, job, Until::Running, |_| {})).await {
+    match tokio::time::timeout(patience, follow(desk, job, Until::Running, Outage::after_an_answer(desk), |_| {})).await
+    {
         Ok(followed) => {
             followed?;
             Ok(Exit::Done)

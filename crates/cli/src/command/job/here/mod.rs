@@ -13,6 +13,7 @@ mod program;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tessera_api::v1::{Access, CheckpointMode, CheckpointPolicy, JobSpec};
 use tokio::sync::watch;
 
@@ -72,7 +73,7 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
         give_back(&desk, job, told, following).await;
     }
     Ok(match ended {
-        Ended { by_force: true, .. } => Exit::Interrupted,
+        Ended { by_force: true, .. } => Exit::Signalled(Signal::SIGINT),
         Ended { code: 0, .. } => Exit::Done,
         Ended { code, .. } => Exit::Job(code),
     })

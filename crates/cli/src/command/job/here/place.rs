@@ -13,6 +13,7 @@ use crate::args::JobNumber;
 use crate::command::Desk;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::outage::Outage;
 
 /// Between questions for a server that is not reached yet.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -86,7 +87,7 @@ pub(super) async fn track(desk: &Desk, job: JobNumber, at: &watch::Sender<Wherea
 
 async fn follow_on(desk: &Desk, job: JobNumber, mut seen: impl FnMut(&Standing)) -> Result<Standing, Failure> {
     loop {
-        match follow(desk, job, Until::End, &mut seen).await {
+        match follow(desk, job, Until::End, Outage::of_at_most(desk, Duration::ZERO), &mut seen).await {
             Err(failure) if !matches!(failure.exit, Exit::NotFound | Exit::Refused | Exit::Usage) => {
                 tracing::warn!(%failure, "it is tried again");
             }

@@ -11,11 +11,11 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{Signal as Heard, SignalKind, signal};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::remark;
+use crate::told::Told;
 
 /// Variables that name the card of another job.
 const OF_ANOTHER: [&str; 3] = ["TESSERA_TOKEN", "TESSERA_TOKEN_FILE", "TESSERA_EPOCH"];
@@ -37,10 +37,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Program {
     child: Child,
-    interrupt: Heard,
-    quit: Heard,
-    terminate: Heard,
-    hang_up: Heard,
+    told: Told,
     interrupts: Interrupts,
 }
 
@@ -62,14 +59,9 @@ impl Interrupts {
 
 impl Program {
     pub(super) fn start(command: &[String], environment: Vec<(String, String)>, door: &Path) -> Result<Self, Failure> {
-        let hear = |kind| {
-            signal(kind).map_err(|error| Failure::from_error(Exit::Failed, "signals cannot be received", &error))
-        };
-        // From now on: one that comes before the program has started is for it, too.
-        let (interrupt, quit) = (hear(SignalKind::interrupt())?, hear(SignalKind::quit())?);
-        let (terminate, hang_up) = (hear(SignalKind::terminate())?, hear(SignalKind::hangup())?);
+        let told = Told::by(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP])?;
         let child = spawn(command, environment, door)?;
-        Ok(Self { child, interrupt, quit, terminate, hang_up, interrupts: Interrupts::default() })
+        Ok(Self { child, told, interrupts: Interrupts::default() })
     }
 
     /// Waits until the program ends, and passes on what it is to hear. A second interrupt soon after the first kills
@@ -83,10 +75,7 @@ impl Program {
                     })?;
                     return Ok(Ended { code: code(ended), by_force: self.interrupts.killed });
                 }
-                _ = self.interrupt.recv() => Signal::SIGINT,
-                _ = self.quit.recv() => Signal::SIGQUIT,
-                _ = self.terminate.recv() => Signal::SIGTERM,
-                _ = self.hang_up.recv() => Signal::SIGHUP,
+                heard = self.told.next() => heard,
             };
             self.pass_on(heard);
         }
