@@ -4,7 +4,7 @@
 //! first worker of each card runs it, and the others serve slices. That first worker may have no slices: its program is
 //! on a host beside those of its card, which need not have any cards.
 
-use crate::allocation::{Allocation, PlannedWorker, StopCause, Worker, WorkerState};
+use crate::allocation::{Allocation, PlannedWorker, Worker, WorkerState};
 use crate::host::HostRequest;
 use crate::ids::{NodeId, Rank};
 use crate::spec::{CheckpointMode, JobSpec};
@@ -75,19 +75,6 @@ impl Allocation {
         }
         let program = (0..).map(Rank).zip(self.programs(card)).find(|(_, worker)| worker.rank == rank);
         program.map(|(program, _)| program)
-    }
-
-    /// The worker whose end is that of the whole, where `first` was the first to fail. A slice server fails when its
-    /// program does, and may be heard of before: a program that failed by itself goes before one.
-    #[must_use]
-    pub(crate) fn decisive(&self, card: &VirtualCardRequest, first: Rank) -> Option<&Worker> {
-        let by_itself = |worker: &&Worker| {
-            worker.exit.as_ref().is_some_and(|exit| !exit.succeeded() && exit.cause != StopCause::Ordered)
-        };
-        match self.program(card, first) {
-            Some(_) => self.worker(first),
-            None => self.programs(card).find(by_itself).or_else(|| self.worker(first)),
-        }
     }
 
     /// The worker that runs the program of this rank.

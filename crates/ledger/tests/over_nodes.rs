@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tessera_ledger::{
     Access, CardKind, CheckpointKey, Command, DEVICE_LABEL, Eligibility, Event, FAULTS_UNTIL_CORDON, Job, JobId,
     JobSpec, JobState, Mebibytes, NodeDescription, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig,
-    Rank, Revision, Slice, Span, StopCause, VirtualCardRequest,
+    Rank, Reason, Revision, Slice, Span, StopCause, VirtualCardRequest,
 };
 
 use crate::pool::{Pool, card, exited, numbered, saved, slice, stopped};
@@ -120,13 +120,31 @@ fn a_server_that_ends_well_before_its_program_ends_nothing() {
     assert_eq!((of(&pool, job).state, of(&pool, job).history[0].exit_code), (JobState::Failed, Some(3)));
 }
 
+/// What is told of the end of its first attempt: the worker that decided, its code and the reason.
+fn told(pool: &Pool, job: JobId) -> (Option<Rank>, Option<i32>, Option<Reason>) {
+    let ended = &of(pool, job).history[0];
+    (ended.decisive, ended.exit_code, ended.reason.clone())
+}
+
 #[test]
 fn a_program_that_failed_decides_also_when_its_server_was_heard_of_before() {
     let (mut pool, job) = running();
     pool.report(job, 1, exited(1));
     pool.report(job, 0, exited(3));
-    let ended = &of(&pool, job).history[0];
-    assert_eq!((ended.exit_code, ended.decisive), (Some(3), Some(Rank(0))));
+    assert_eq!(told(&pool, job), (Some(Rank(0)), Some(3), Some(Reason::NonZeroExit { code: 3 })));
+    assert_eq!(of(&pool, job).reason, Reason::NonZeroExit { code: 3 });
+}
+
+#[test]
+fn a_server_that_could_not_be_started_decides_whatever_its_program_says_of_that() {
+    for program in [exited(3), stopped(StopCause::LeaseExpired, None)] {
+        let (mut pool, job) = running();
+        pool.report(job, 1, stopped(StopCause::StartFailed, None));
+        pool.report(job, 0, program);
+        let (decisive, code, reason) = told(&pool, job);
+        assert_eq!((decisive, code), (Some(Rank(1)), None));
+        assert!(matches!(reason, Some(Reason::StartFailed { .. })), "{reason:?}");
+    }
 }
 
 #[test]

@@ -319,8 +319,7 @@ impl State {
         let now = self.time;
         let Some(job) = self.jobs.get(&allocation.job).cloned() else { return };
         let card = &job.spec.virtual_card;
-        let first = job.attempt_under(allocation).and_then(|attempt| attempt.decisive);
-        let decisive = first.and_then(|first| allocation.decisive(card, first));
+        let decisive = job.attempt_under(allocation).and_then(|attempt| allocation.worker(attempt.decisive?));
         let failed = |worker: &&Worker| worker.exit.as_ref().is_some_and(|exit| !exit.succeeded());
         let told = decisive.or_else(|| allocation.programs(card).find(failed)).or_else(|| allocation.workers.first());
         let exit = told.and_then(|worker| worker.exit.as_ref());
@@ -330,7 +329,6 @@ impl State {
             job.checkpoints.close();
             if let Some(attempt) = job.attempt_under_mut(allocation) {
                 attempt.ended_at = Some(now);
-                attempt.decisive = decisive.map(|worker| worker.rank);
                 attempt.exit_code = exit.and_then(|exit| exit.code);
                 attempt.signal = exit.and_then(|exit| exit.signal);
                 attempt.reason = Some(reason.clone());

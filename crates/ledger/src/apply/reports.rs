@@ -185,9 +185,9 @@ impl State {
         let cause = exit.cause;
         self.release_worker(id, rank, exit);
         if !runs {
-            let reason = if self.excuses(&job, cause, ending) {
+            let reason = if self.explains(&job, &allocation, rank, (cause, ending)) {
                 self.note_decisive(&allocation, rank);
-                self.excuse(&job, node, reason)
+                self.end_otherwise(&job, node, ending, reason)
             } else {
                 job.reason.clone()
             };
@@ -214,20 +214,27 @@ impl State {
     }
 
     /// Whether a worker that ended so tells why another one of its gang had failed: programs fail when one that they
-    /// talk to is gone, often before it is known that its node is.
-    fn excuses(&self, job: &Job, cause: StopCause, ending: Ending) -> bool {
-        let lost = matches!(cause, StopCause::LeaseExpired | StopCause::NodeFault) && ending == Ending::Requeue;
+    /// talk to is gone, often before it is known that its node is, and a slice server when its program does, which may
+    /// be heard of later.
+    fn explains(&self, job: &Job, allocation: &Allocation, rank: Rank, (cause, ending): (StopCause, Ending)) -> bool {
         let failed = matches!(job.ending, Some(Ending::Failed | Ending::Retry))
             && matches!(job.reason, Reason::NonZeroExit { .. } | Reason::Signalled { .. });
-        lost && failed && job.state == JobState::Completing && self.follows(Rule::LossesExcuseGangs)
+        let lost = matches!(cause, StopCause::LeaseExpired | StopCause::NodeFault) && ending == Ending::Requeue;
+        let by_itself = matches!(cause, StopCause::Exited | StopCause::OutOfMemory) && ending != Ending::Completed;
+        let card = &job.spec.virtual_card;
+        let served = |first| allocation.program(card, first).is_none() && allocation.program(card, rank).is_some();
+        let first = job.attempt_under(allocation).and_then(|attempt| attempt.decisive);
+        failed
+            && job.state == JobState::Completing
+            && (lost && self.follows(Rule::LossesExcuseGangs) || by_itself && first.is_some_and(served))
     }
 
-    /// An attempt did not end by the fault of its job, but as `reason` says.
-    fn excuse(&mut self, job: &Job, node: NodeId, reason: Reason) -> Reason {
+    /// An attempt did not end as it seemed, but as `reason` says.
+    fn end_otherwise(&mut self, job: &Job, node: NodeId, ending: Ending, reason: Reason) -> Reason {
         if let Reason::NodeFault { message, .. } = &reason {
             self.count_fault(node, job.id, message);
         }
-        self.with_job(job.id, |job| job.ending = Some(Ending::Requeue));
+        self.with_job(job.id, |job| job.ending = Some(ending));
         self.move_job(job.id, JobState::Completing, reason.clone());
         reason
     }
