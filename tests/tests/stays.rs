@@ -6,11 +6,12 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tessera_api::v1::JobState;
+use tessera_client::Client;
 use tessera_tests::jobs::{get, wait_for};
 use tessera_tests::pool::{Options, Pool, binary};
 use tessera_tests::wait::until;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
 
 /// A command that goes on in the background.
 fn begin(pool: &Pool, program: &str, arguments: &[&str]) -> Result<Child> {
@@ -26,14 +27,28 @@ fn begin(pool: &Pool, program: &str, arguments: &[&str]) -> Result<Child> {
         .context("starting the command")
 }
 
-/// Waits until a command says on standard error that it waits for a member, and reads on.
+/// Waits until a command says something on standard error.
+async fn says(said: &mut Lines<BufReader<ChildStderr>>, what: &str) -> Result<()> {
+    loop {
+        let line = said.next_line().await?.with_context(|| format!("it ended and did not say `{what}`"))?;
+        if line.contains(what) {
+            return Ok(());
+        }
+    }
+}
+
+fn said_by(child: &mut Child) -> Result<Lines<BufReader<ChildStderr>>> {
+    Ok(BufReader::new(child.stderr.take().context("no standard error")?).lines())
+}
+
+/// Waits until a command waits for a member.
 async fn waits(child: &mut Child) -> Result<()> {
-    let said = child.stderr.take().context("no standard error")?;
-    let mut lines = BufReader::new(said).lines();
-    let line = lines.next_line().await?.context("it ended and said nothing")?;
-    assert!(line.contains("waiting for 127.0.0.1:"), "{line}");
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok(())
+    says(&mut said_by(child)?, "waiting for 127.0.0.1:").await
+}
+
+fn tell(child: &Child, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(child.id().context("it has ended")?)?;
+    Ok(kill(Pid::from_raw(pid), signal)?)
 }
 
 /// A pool of one member whose work outlives an outage of it.
@@ -46,30 +61,45 @@ async fn who_stays_with_a_job_stays_through_an_outage() -> Result<()> {
     let mut pool = pool_of_one().await?;
     let client = pool.client();
     let flag = pool.shared_folder("flag")?.join("go");
-    let line = format!("echo before; while [ ! -e {} ]; do sleep 0.05; done; echo after; exit 5", flag.display());
+    // The first attempt ends in the outage, and has said nothing on standard error by then.
+    let line = format!(
+        "[ -e {0} ] && echo again >&2; echo before; while [ ! -e {0} ]; do sleep 0.05; done; echo after; exit 5",
+        flag.display()
+    );
     let program = binary();
     let program = program.to_str().context("a path of text")?;
-    let mut runs = begin(&pool, program, &["job", "run", "--", "sh", "-c", &line])?;
+    let mut runs = begin(&pool, program, &["job", "run", "--retries", "1", "--", "sh", "-c", &line])?;
     wait_for(&client, 1, JobState::Running).await?;
     let mut stays = begin(&pool, program, &["job", "wait", "1", "--timeout", "10m"])?;
     let mut follows = begin(&pool, program, &["job", "logs", "1", "--follow"])?;
-    // It has been answered once, and goes on for ever; the one above was told for how long.
-    let mut said = BufReader::new(follows.stdout.take().context("no output")?);
+    let mut hears_nothing = begin(&pool, program, &["job", "logs", "1", "--follow", "--stderr", "-v"])?;
+    let mut said_of_nothing = said_by(&mut hears_nothing)?;
+    says(&mut said_of_nothing, "a member answers").await?;
+    // It has been answered once, and goes on for ever; the first was told for how long.
+    let mut output = BufReader::new(follows.stdout.take().context("no output")?);
     let mut first = String::new();
-    said.read_line(&mut first).await?;
+    output.read_line(&mut first).await?;
     assert_eq!(first, "before\n");
     pool.kill_member(0);
-    waits(&mut runs).await?;
+    let mut said = said_by(&mut runs)?;
+    says(&mut said, "waiting for 127.0.0.1:").await?;
     waits(&mut follows).await?;
     waits(&mut stays).await?;
-    pool.start_member(0)?;
-    pool.wait_for_nodes(3).await?;
+    says(&mut said_of_nothing, "waiting for 127.0.0.1:").await?;
     std::fs::write(&flag, "")?;
+    pool.start_member(0)?;
+    says(&mut said, "again").await?;
+    let mut rest = String::new();
+    while let Some(line) = said.next_line().await? {
+        rest += &line;
+    }
+    assert!(!rest.contains("again"), "each attempt is read once: {rest}");
     let Output { status, stdout, .. } = runs.wait_with_output().await?;
-    assert_eq!((status.code(), String::from_utf8(stdout)?.as_str()), (Some(5), "before\nafter\n"));
+    let twice = "before\nafter\nbefore\nafter\n";
+    assert_eq!((status.code(), String::from_utf8(stdout)?.as_str()), (Some(5), twice));
     assert_eq!(stays.wait().await?.code(), Some(5));
     let mut rest = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut said, &mut rest).await?;
+    output.read_to_string(&mut rest).await?;
     assert_eq!((rest.as_str(), follows.wait().await?.code()), ("after\n", Some(0)));
     Ok(())
 }
@@ -80,16 +110,17 @@ async fn whoever_tells_job_run_to_end_has_its_job_cancelled() -> Result<()> {
     let client = pool.client();
     let program = binary();
     let program = program.to_str().context("a path of text")?;
-    let tell = |child: &Child, signal| -> Result<()> {
-        let pid = i32::try_from(child.id().context("it has ended")?)?;
-        Ok(kill(Pid::from_raw(pid), signal)?)
-    };
     for (job, signal, code) in [(1, Signal::SIGTERM, 143), (2, Signal::SIGHUP, 129), (3, Signal::SIGINT, 130)] {
         // Whoever runs this test may have been started to ignore some of them.
         let listens = ["--default-signal", program, "job", "run", "--", "sleep", "600"];
         let mut runs = begin(&pool, "env", &listens)?;
         wait_for(&client, job, JobState::Running).await?;
         tell(&runs, signal)?;
+        if signal != Signal::SIGINT {
+            says(&mut said_by(&mut runs)?, "cancelling the job").await?;
+            // As `timeout` and closing terminals do; it may be over by now.
+            let _ = tell(&runs, signal);
+        }
         assert_eq!(runs.wait().await?.code(), Some(code));
         assert_eq!(get(&client, job).await?.state(), JobState::Cancelled);
     }
@@ -99,8 +130,29 @@ async fn whoever_tells_job_run_to_end_has_its_job_cancelled() -> Result<()> {
     tell(&runs, Signal::SIGHUP)?;
     tell(&runs, Signal::SIGTERM)?;
     assert_eq!(runs.wait().await?.code(), Some(143), "started as by nohup, it hears no SIGHUP");
+    cancelled(&client, 4).await
+}
+
+async fn cancelled(client: &Client, job: u64) -> Result<()> {
     until("the job to be cancelled", async || {
-        (get(&client, 4).await.ok()?.state() == JobState::Cancelled).then_some(())
+        (get(client, job).await.ok()?.state() == JobState::Cancelled).then_some(())
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_run_hears_signals_while_nobody_reads_its_output() -> Result<()> {
+    let pool = pool_of_one().await?;
+    let program = binary();
+    let program = program.to_str().context("a path of text")?;
+    let prints = ["--default-signal", program, "job", "run", "--", "sh", "-c", "while :; do echo output; done"];
+    let mut runs = begin(&pool, "env", &prints)?;
+    let mut output = runs.stdout.take().context("no output")?;
+    output.read_exact(&mut [0; 1]).await?;
+    // Without end: from now on it waits for whoever reads on, sooner or later.
+    tell(&runs, Signal::SIGINT)?;
+    cancelled(&pool.client(), 1).await?;
+    tell(&runs, Signal::SIGINT)?;
+    assert_eq!(runs.wait().await?.code(), Some(130), "it leaves what nobody reads");
+    Ok(())
 }

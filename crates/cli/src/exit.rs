@@ -61,8 +61,11 @@ impl Exit {
     /// Ends this process at once. To return from `main` would let the libraries written in C++ destroy what threads of
     /// theirs may still use: a member whose store was being closed died of that. What must last is on the disk by now.
     pub fn end(self) -> ! {
-        // Whoever read it may be gone.
-        let _ = std::io::stdout().flush();
+        // One that was told to end does not wait for somebody to read.
+        if !matches!(self, Self::Signalled(_)) {
+            // Whoever read it may be gone.
+            let _ = std::io::stdout().flush();
+        }
         self.end_on_the_spot()
     }
 

@@ -1,21 +1,30 @@
 //! Commands that stay go on through an outage of the control plane, as jobs do. The patience of one request is not that
 //! of somebody who waits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tessera_client::ClientError;
+use tokio::time::Instant;
 
 use crate::command::Desk;
 use crate::failure::Failure;
-use crate::print::remark;
+use crate::print::remark_beside;
+
+/// Time that is too short for asking once more.
+const SHORT: Duration = Duration::from_secs(1);
+/// How long a stream holds that ends an outage without bringing anything.
+const HELD: Duration = Duration::from_secs(20);
 
 /// How long one command goes on without an answer.
 #[derive(Debug)]
 pub struct Outage {
     members: String,
+    /// Time for one request.
+    request: Duration,
     longest: Duration,
     longest_once_answered: Duration,
-    began: Option<Instant>,
+    /// When it began, and when it was noticed last; `None`: members answer.
+    silent: Option<(Instant, Instant)>,
 }
 
 impl Outage {
@@ -23,42 +32,81 @@ impl Outage {
     /// request, so that a wrong address is found at once.
     #[must_use]
     pub fn before_an_answer(desk: &Desk) -> Self {
-        let longest = desk.longest_outage.unwrap_or(Duration::ZERO);
-        Self { longest, ..Self::after_an_answer(desk) }
+        Self { longest: desk.longest_outage.unwrap_or(Duration::ZERO), ..Self::after_an_answer(desk) }
     }
 
     /// The patience of a command that was answered before: as long as its user said, or for ever.
     #[must_use]
     pub fn after_an_answer(desk: &Desk) -> Self {
-        Self::of_at_most(desk, desk.longest_outage.unwrap_or(Duration::MAX))
-    }
-
-    /// The patience of a command whose user said how long.
-    #[must_use]
-    pub fn of_at_most(desk: &Desk, longest: Duration) -> Self {
+        let longest = desk.longest_outage.unwrap_or(Duration::MAX);
         let members: Vec<String> = desk.client.members().iter().map(ToString::to_string).collect();
-        Self { members: members.join(", "), longest, longest_once_answered: longest, began: None }
+        let (members, request) = (members.join(", "), desk.timeout);
+        Self { members, request, longest, longest_once_answered: longest, silent: None }
     }
 
-    /// The command was answered.
-    pub fn is_over(&mut self) {
-        self.began = None;
-        self.longest = self.longest_once_answered;
+    /// The patience of one request.
+    #[must_use]
+    pub fn never(desk: &Desk) -> Self {
+        Self { longest: Duration::ZERO, longest_once_answered: Duration::ZERO, ..Self::after_an_answer(desk) }
     }
 
-    /// Says once that members are waited for, where `error` is an outage; `what` was tried.
+    /// The patience of a command that only stays if its user wants that.
+    #[must_use]
+    pub fn of_stay(desk: &Desk, stays: bool) -> Self {
+        if stays { Self::before_an_answer(desk) } else { Self::never(desk) }
+    }
+
+    /// Asks until there is an answer, and says once that members are waited for; `what` is tried. What asks is told how
+    /// long it may take.
     ///
     /// # Errors
     /// The [`Failure`] with which the command ends: it was refused, or the outage lasts for too long.
+    pub async fn through<T>(
+        &mut self,
+        what: &str,
+        mut ask: impl AsyncFnMut(Duration) -> Result<T, ClientError>,
+    ) -> Result<T, Failure> {
+        loop {
+            match ask(self.patience()).await {
+                Ok(answer) => {
+                    self.answered();
+                    return Ok(answer);
+                }
+                Err(error) => self.goes_on(what, &error)?,
+            }
+        }
+    }
+
+    /// How long one request may take: in an outage, no longer than what is left of the patience.
+    fn patience(&self) -> Duration {
+        let left = self.silent.map_or(self.request, |(began, _)| self.longest.saturating_sub(began.elapsed()));
+        left.min(self.request)
+    }
+
+    fn answered(&mut self) {
+        if self.silent.take().is_some() || self.longest != self.longest_once_answered {
+            tracing::debug!("a member answers");
+        }
+        self.longest = self.longest_once_answered;
+    }
+
+    /// Ends the command where `error` is no outage, or the outage is too long.
+    ///
+    /// # Errors
+    /// The [`Failure`] with which it ends.
     pub fn goes_on(&mut self, what: &str, error: &ClientError) -> Result<(), Failure> {
         let ClientError::Unavailable(silence) = error else { return Err(Failure::call(what, error)) };
-        let lasts = self.began.map_or(silence.elapsed, |began| began.elapsed());
-        if lasts >= self.longest {
+        let now = Instant::now();
+        let broke = now.checked_sub(silence.elapsed).unwrap_or(now);
+        let before = self.silent.filter(|(_, noticed)| broke.saturating_duration_since(*noticed) < HELD);
+        let began = before.map_or(broke, |(began, _)| began);
+        self.silent = Some((began, now));
+        if now - began + SHORT > self.longest {
             return Err(Failure::call(what, error));
         }
-        if self.began.is_none() {
-            self.began = Instant::now().checked_sub(silence.elapsed);
-            remark(&format!("[the control plane does not answer; waiting for {}]", self.members));
+        if before.is_none() {
+            let why: Vec<String> = silence.to_string().lines().take(2).map(|line| line.trim().to_owned()).collect();
+            remark_beside(format!("[{what}: {}; waiting for {}]", why.join(": "), self.members));
         }
         Ok(())
     }
@@ -67,41 +115,71 @@ impl Outage {
 #[cfg(test)]
 mod tests {
     use tessera_client::{Trouble, Unavailable};
+    use tokio::time::sleep;
 
     use super::*;
 
-    fn outage(longest: Duration) -> Outage {
-        Outage { members: "m0:1".to_owned(), longest, longest_once_answered: Duration::MAX, began: None }
+    const REQUEST: Duration = Duration::from_secs(10);
+
+    fn outage(longest: Duration, longest_once_answered: Duration) -> Outage {
+        Outage { members: "m0:1".to_owned(), request: REQUEST, longest, longest_once_answered, silent: None }
     }
 
-    fn after(elapsed: u64) -> ClientError {
+    fn after(elapsed: Duration) -> ClientError {
         ClientError::Unavailable(Box::new(Unavailable {
             trouble: Trouble::Unreachable,
-            elapsed: Duration::from_secs(elapsed),
+            elapsed,
             members: Vec::new(),
             request_id: None,
             outcome_unknown: false,
         }))
     }
 
-    #[test]
-    fn an_outage_is_waited_through_for_as_long_as_was_said() {
-        let mut said = outage(Duration::from_secs(60));
-        assert!(said.goes_on("it", &after(3)).is_ok());
-        assert!(outage(Duration::from_secs(60)).goes_on("it", &after(61)).is_err());
-        assert!(outage(Duration::MAX).goes_on("it", &after(100_000)).is_ok());
+    /// A request that gives up just before its time has passed, as those of the client do.
+    async fn unanswered(patience: Duration) -> Result<(), ClientError> {
+        let elapsed = patience.saturating_sub(Duration::from_millis(300));
+        sleep(elapsed).await;
+        Err(after(elapsed))
     }
 
-    #[test]
-    fn who_was_never_answered_and_said_nothing_gives_up_as_one_request_does() {
-        let mut silent = outage(Duration::ZERO);
-        assert!(silent.goes_on("it", &after(3)).is_err());
-        silent.is_over();
-        assert!(silent.goes_on("it", &after(3)).is_ok(), "one that was answered once goes on");
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_waited_through_for_as_long_as_was_said_and_no_longer() {
+        for seconds in [1, 10, 25, 600] {
+            let (began, longest) = (Instant::now(), Duration::from_secs(seconds));
+            let mut said = Outage { request: longest.min(REQUEST), ..outage(longest, longest) };
+            assert!(said.through("it", unanswered).await.is_err());
+            let lasted = began.elapsed();
+            assert!(lasted <= longest && lasted + SHORT >= longest, "{lasted:?} of {longest:?}");
+        }
     }
 
-    #[test]
-    fn a_refusal_is_no_outage() {
-        assert!(outage(Duration::MAX).goes_on("it", &ClientError::NoMembers).is_err());
+    #[tokio::test(start_paused = true)]
+    async fn who_was_never_answered_and_said_nothing_gives_up_as_one_request_does() {
+        let mut silent = outage(Duration::ZERO, Duration::MAX);
+        assert!(silent.through("it", unanswered).await.is_err());
+        silent.answered();
+        let mut asked = 0;
+        let at_last = async |patience| {
+            asked += 1;
+            if asked < 1000 { unanswered(patience).await } else { Ok(()) }
+        };
+        assert!(silent.through("it", at_last).await.is_ok(), "one that was answered once goes on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_held_without_bringing_anything_ended_the_outage() {
+        let mut follows = outage(Duration::from_secs(60), Duration::from_secs(60));
+        let broken = Duration::from_secs(40);
+        for _ in 0..3 {
+            sleep(broken).await;
+            assert!(follows.goes_on("it", &after(broken)).is_ok());
+            sleep(Duration::from_secs(3600)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_no_outage() {
+        let refused = async |_| Err::<(), _>(ClientError::NoMembers);
+        assert!(outage(Duration::MAX, Duration::MAX).through("it", refused).await.is_err());
     }
 }

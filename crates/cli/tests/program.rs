@@ -133,6 +133,13 @@ fn values_that_cannot_be_are_refused_with_what_would_be_right() {
 }
 
 #[test]
+fn a_wrong_address_is_found_at_once_however_long_one_would_wait_for_the_job() {
+    let server = format!("127.0.0.1:{}", closed_port());
+    let (code, _, err) = run(&["job", "wait", "1", "--wait-timeout", "1h", "-s", &server, "--timeout", "1s"]);
+    assert_eq!(code, 5, "{err}");
+}
+
+#[test]
 fn nobody_there_is_said_once_and_ends_with_five() {
     let server = format!("127.0.0.1:{}", closed_port());
     let (code, out, err) = run(&["job", "list", "-s", &server, "--timeout", "1s"]);

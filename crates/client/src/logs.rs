@@ -29,7 +29,8 @@ pub struct LogChunk {
 pub struct LogReader {
     client: Client,
     request: StreamLogsRequest,
-    stream: Option<(Address, Streaming<StreamLogsResponse>)>,
+    /// With when it was opened.
+    stream: Option<(Address, Streaming<StreamLogsResponse>, Instant)>,
     pending: VecDeque<LogChunk>,
     over: bool,
 }
@@ -49,6 +50,12 @@ impl LogReader {
         self.request.offset
     }
 
+    /// Has members that do not answer given up after `patience` from now on, instead of the client's deadline.
+    pub fn within(&mut self, patience: Duration) -> &mut Self {
+        self.client = self.client.with_deadline(patience);
+        self
+    }
+
     /// The next piece; `None` at the end. With `follow`, waits until there is more or the worker is over.
     ///
     /// # Errors
@@ -65,8 +72,12 @@ impl LogReader {
                 return Ok(None);
             }
             let Err((from, status)) = self.advance().await else { continue };
-            self.stream = None;
-            let tries = tries.get_or_insert_with(|| Tries::new(&self.client, self.client.settings().deadline, None));
+            // What broke before a stream that held for longer than one call may take has nothing to do with it.
+            let deadline = self.client.settings().deadline;
+            if self.stream.take().is_some_and(|(.., opened)| opened.elapsed() > deadline) {
+                tries = None;
+            }
+            let tries = tries.get_or_insert_with(|| Tries::new(&self.client, deadline, None));
             match tries.failed(&self.client, &from, &status) {
                 Next::Now => {}
                 Next::After(wait) => tokio::time::sleep(wait).await,
@@ -76,8 +87,9 @@ impl LogReader {
     }
 
     async fn advance(&mut self) -> Result<(), (Address, Status)> {
-        let Some((address, stream)) = self.stream.as_mut() else {
-            self.stream = Some(self.open().await?);
+        let Some((address, stream, _)) = self.stream.as_mut() else {
+            let (address, stream) = self.open().await?;
+            self.stream = Some((address, stream, Instant::now()));
             return Ok(());
         };
         match stream.message().await {

@@ -223,6 +223,12 @@ impl<K: Kind> Watch<K> {
         }
     }
 
+    /// Has members that do not answer given up after `patience` from now on, instead of the client's deadline.
+    pub fn within(&mut self, patience: Duration) -> &mut Self {
+        self.client = self.client.with_deadline(patience);
+        self
+    }
+
     /// A token that goes on after everything that was returned so far; `None` while the first list is being read.
     #[must_use]
     pub fn resume_token(&self) -> Option<&str> {

@@ -1,5 +1,7 @@
 //! Watches, output and sessions over members that break, forget and are replaced.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use tessera_api::v1::*;
 use tessera_client::watch::{Start, Update};
 use tessera_client::{ClientError, SessionConnector};
@@ -152,6 +154,28 @@ async fn output_that_rotation_dropped_is_said() {
     let network = Network::default();
     Member::logs(|_| (vec![piece(1, 100, "late")], Then::End)).serve(&network, &address(1));
     assert_eq!(read_all(&network, 1).await, [(100, 100, "late".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_silent_output_long_after_another_one_is_waited_through_as_well() {
+    let network = Network::default();
+    let opened = AtomicU32::new(0);
+    let broken = || Err(refusal(Code::Unavailable, "MEMBER_STOPPED", &[]));
+    let member = Member::logs(move |_| match opened.fetch_add(1, Ordering::Relaxed) {
+        0 => (vec![broken()], Then::End),
+        1 => (Vec::new(), Then::Hang),
+        _ => (vec![piece(1, 0, "at last")], Then::End),
+    });
+    member.clone().serve(&network, &address(1));
+    let mut reader = client(&network, 1).stream_logs(StreamLogsRequest { job_id: 1, ..Default::default() });
+    let restarted = async {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        network.kill(&address(1));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        member.serve(&network, &address(1));
+    };
+    let (chunk, ()) = tokio::join!(reader.next(), restarted);
+    assert_eq!(chunk.expect("it goes on").map(|chunk| chunk.data), Some(b"at last".to_vec()));
 }
 
 fn welcome(term: u64) -> Result<SessionResponse, Status> {

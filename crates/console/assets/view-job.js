@@ -108,7 +108,7 @@ export function explanation(why) {
 }
 
 /** How an attempt ended, and by which worker where there are several. */
-function exit({ exitCode, signal, decisiveRank, nodes }) {
+function exit({ exitCode, signal, decisiveRank, nodes = [] }) {
   const said = exitCode !== undefined ? "code " + exitCode : signal !== undefined ? "signal " + signal : "";
   return nodes.length > 1 && decisiveRank !== undefined ? `${said} rank ${decisiveRank} on ${nodes[decisiveRank]}`.trim() : said;
 }

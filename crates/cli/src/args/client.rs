@@ -51,7 +51,7 @@ pub struct ClientArgs {
     #[arg(long, global = true, value_name = "FILE")]
     pub contexts_file: Option<PathBuf>,
     /// Time for one request with all its retries, and for an outage in commands that stay [env: TESSERA_TIMEOUT]
-    /// [default: 10s]
+    /// [default: 10s, and no limit for an outage]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// Read what the asked member knows, without asking for a quorum; how old it may be is said

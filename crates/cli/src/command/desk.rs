@@ -9,7 +9,7 @@ use crate::args::ClientArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::Printer;
-use crate::settings::{Connection, Wishes, connect};
+use crate::settings::{Connection, Origin, Wishes, connect};
 use crate::view::MutationView;
 
 /// Things asked for at once when a list is read.
@@ -42,7 +42,7 @@ impl Desk {
             printer: Printer::to_stdout(connection.output.value, args.color),
             consistency: consistency.into(),
             timeout: connection.timeout.value,
-            longest_outage: args.timeout,
+            longest_outage: (connection.timeout.origin != Origin::Default).then_some(connection.timeout.value),
         })
     }
 

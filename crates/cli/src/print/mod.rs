@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal, Write};
 
 use comfy_table::Color;
 use serde::Serialize;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::args::{ColorChoice, Format};
 use crate::exit::Exit;
@@ -187,6 +188,11 @@ pub fn unwritten(error: &io::Error) -> Failure {
 /// A remark for people, on standard error.
 pub fn remark(text: &str) {
     tessera_diagnostics::remark!("{text}");
+}
+
+/// The same without waiting for whoever reads it, where something more important must go on.
+pub fn remark_beside(text: String) -> JoinHandle<()> {
+    spawn_blocking(move || remark(&text))
 }
 
 fn wants_color(choice: ColorChoice) -> bool {

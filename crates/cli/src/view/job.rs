@@ -95,20 +95,17 @@ impl JobView {
         self.checkpoints.iter().cloned().map(Into::into).collect()
     }
 
-    /// The rank of the worker that decided how its last attempt ended; `None`: none did, or it has no other.
+    /// The worker of several by which it failed: its rank, and its node's name.
     #[must_use]
-    pub fn decisive_rank(&self) -> Option<u32> {
-        self.history.last().filter(|attempt| attempt.nodes.len() > 1).and_then(|attempt| attempt.decisive_rank)
+    pub fn failed_by(&self) -> Option<(u32, &str)> {
+        let last = self.history.last().filter(|last| self.state() == JobState::Failed && last.reason == self.reason);
+        last.and_then(decided_by)
     }
 
     /// Why it ended, and of which worker that is said.
     #[must_use]
     pub fn why_ended(&self) -> String {
-        let (sentence, last) = (self.why().sentence, self.history.last());
-        match last.and_then(decided_by) {
-            Some(worker) => format!("{sentence} ({worker})"),
-            None => sentence,
-        }
+        by(self.why().sentence, self.failed_by())
     }
 
     /// Why it is where it is, in a word.
@@ -183,19 +180,22 @@ impl Tabular for JobView {
 }
 
 /// The worker of several that decided how an attempt ended.
-fn decided_by(attempt: &v1::Attempt) -> Option<String> {
+fn decided_by(attempt: &v1::Attempt) -> Option<(u32, &str)> {
     let rank = attempt.decisive_rank.filter(|_| attempt.nodes.len() > 1)?;
-    let node = attempt.nodes.get(usize::try_from(rank).ok()?)?;
-    Some(format!("rank {rank} on {node}"))
+    Some((rank, attempt.nodes.get(usize::try_from(rank).ok()?)?))
+}
+
+/// What is said of a worker, with its name.
+fn by(said: String, worker: Option<(u32, &str)>) -> String {
+    match worker {
+        Some((rank, node)) => format!("{said} (rank {rank} on {node})"),
+        None => said,
+    }
 }
 
 /// How an attempt ended, and by which worker where there are several.
 pub(super) fn exit_of(attempt: &v1::Attempt) -> String {
-    let exit = exit_text(attempt.exit_code, attempt.signal);
-    match decided_by(attempt) {
-        Some(worker) => format!("{exit} ({worker})"),
-        None => exit,
-    }
+    by(exit_text(attempt.exit_code, attempt.signal), decided_by(attempt))
 }
 
 pub(super) fn exit_text(code: Option<i32>, signal: Option<i32>) -> String {
@@ -213,4 +213,25 @@ pub(super) fn slices(worker: &v1::Worker) -> String {
         format!("{} {card} [{}-{}]", words::kind(of.kind), of.first_block_number, of.last_block_number)
     };
     worker.slices.iter().map(short).collect::<Vec<_>>().join(" + ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_named_only_where_the_job_failed_by_it() {
+        let reason = |sentence: &str| Some(v1::Reason { sentence: sentence.to_owned(), ..v1::Reason::default() });
+        let nodes = ["n0", "n1"].map(str::to_owned).to_vec();
+        let attempt =
+            v1::Attempt { decisive_rank: Some(1), nodes, reason: reason("exit code 3"), ..Default::default() };
+        let ended = |state: JobState, why| {
+            let history = vec![attempt.clone()];
+            JobView::from(v1::Job { state: state.into(), reason: reason(why), history, ..v1::Job::default() })
+                .why_ended()
+        };
+        assert_eq!(ended(JobState::Failed, "exit code 3"), "exit code 3 (rank 1 on n1)");
+        assert_eq!(ended(JobState::Cancelled, "cancelled by bob"), "cancelled by bob");
+        assert_eq!(ended(JobState::Failed, "no node has room"), "no node has room");
+    }
 }

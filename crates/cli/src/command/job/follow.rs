@@ -54,14 +54,8 @@ pub(super) async fn follow(
     let mut watch = desk.client.watch_jobs(filter, Start::List);
     let mut known = false;
     loop {
-        let update = match watch.next().await {
-            Ok(update) => update,
-            Err(error) => {
-                outage.goes_on(&format!("job {} cannot be watched", job.0), &error)?;
-                continue;
-            }
-        };
-        outage.is_over();
+        let next = async |patience| watch.within(patience).next().await;
+        let update = outage.through(&format!("job {} cannot be watched", job.0), next).await?;
         let standing = match JobUpdateView::from(update) {
             JobUpdateView::Listed { job } => Standing::of(&job),
             JobUpdateView::Event(change) if change.change == "state" => Standing {
@@ -91,27 +85,17 @@ pub(super) async fn wait(desk: Desk, args: WaitArgs) -> Result<Exit, Failure> {
         WaitFor::Running => Until::Running,
         WaitFor::End => Until::End,
     };
-    let outage = match args.wait_timeout {
-        Some(patience) => Outage::of_at_most(&desk, patience),
-        None => Outage::before_an_answer(&desk),
+    let staying = async {
+        let standing = follow(&desk, args.job, until, Outage::before_an_answer(&desk), |_| {}).await?;
+        if standing.is_over() { end_of(&desk, args.job, &standing).await } else { Ok(Exit::Done) }
     };
-    let following = follow(&desk, args.job, until, outage, |_| {});
-    let standing = match args.wait_timeout {
-        None => following.await?,
-        Some(patience) => match tokio::time::timeout(patience, following).await {
-            Ok(followed) => followed?,
-            Err(_elapsed) => {
-                let what = format!("job {} is not there yet", args.job.0);
-                let why = format!("{} have passed", humantime::format_duration(patience));
-                return Err(Failure::new(Exit::TimedOut, what, why)
-                    .next(format!("`tessera job show {}` says where it stands", args.job.0)));
-            }
-        },
-    };
-    if !standing.is_over() {
-        return Ok(Exit::Done);
-    }
-    end_of(&desk, args.job, &standing).await
+    let Some(patience) = args.wait_timeout else { return staying.await };
+    tokio::time::timeout(patience, staying).await.unwrap_or_else(|_elapsed| {
+        let what = format!("job {} is not there yet", args.job.0);
+        let why = format!("{} have passed", humantime::format_duration(patience));
+        Err(Failure::new(Exit::TimedOut, what, why)
+            .next(format!("`tessera job show {}` says where it stands", args.job.0)))
+    })
 }
 
 /// How the command ends when the job has ended: with the job's own code.
@@ -119,15 +103,9 @@ pub(super) async fn end_of(desk: &Desk, job: JobNumber, standing: &Standing) -> 
     if standing.state == "completed" {
         return Ok(Exit::Done);
     }
-    let mut outage = Outage::after_an_answer(desk);
-    let view = loop {
-        match super::asked(desk, job).await {
-            Ok(view) => break view,
-            Err(error) => outage.goes_on(&format!("job {} cannot be shown", job.0), &error)?,
-        }
-    };
+    let view = super::get(desk, job, &mut Outage::after_an_answer(desk)).await?;
     let exit = exit_of(&view);
-    let rank = view.decisive_rank().map(|rank| format!(" --rank {rank}")).unwrap_or_default();
+    let rank = view.failed_by().map(|(rank, _)| format!(" --rank {rank}")).unwrap_or_default();
     Err(Failure::new(exit, format!("job {} ended as {}", job.0, view.stands()), view.why_ended())
         .next(format!("`tessera job show {0}` and `tessera job logs {0}{rank} --stderr` say more", job.0)))
 }

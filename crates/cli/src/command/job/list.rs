@@ -75,15 +75,8 @@ async fn watch(mut desk: Desk, filter: JobFilter) -> Result<Exit, Failure> {
     let mut watch = desk.client.watch_jobs(filter, Start::List);
     let mut outage = Outage::before_an_answer(&desk);
     loop {
-        let update = match watch.next().await {
-            Ok(update) => update,
-            Err(error) => {
-                outage.goes_on("the jobs cannot be watched", &error)?;
-                continue;
-            }
-        };
-        outage.is_over();
-        let update = JobUpdateView::from(update);
+        let next = async |patience| watch.within(patience).next().await;
+        let update = JobUpdateView::from(outage.through("the jobs cannot be watched", next).await?);
         if !desk.printer.by_rows() {
             desk.printer.data(&update)?;
             continue;

@@ -4,13 +4,13 @@ mod follow;
 mod here;
 mod list;
 mod moving;
+mod output;
 mod run;
 mod steer;
 mod submit;
 
 use tessera_api::v1::{GetJobRequest, StreamLogsRequest, WhyRequest};
 use tessera_api::v1::{JobFilter, LogStream};
-use tessera_client::ClientError;
 use tessera_client::watch::{Start, Update};
 
 use super::Desk;
@@ -45,17 +45,15 @@ pub(super) async fn job(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
     }
 }
 
-async fn get(desk: &Desk, job: JobNumber) -> Result<JobView, Failure> {
-    asked(desk, job).await.map_err(|error| Failure::call(format!("job {} cannot be shown", job.0), &error))
-}
-
-async fn asked(desk: &Desk, job: JobNumber) -> Result<JobView, ClientError> {
+async fn get(desk: &Desk, job: JobNumber, outage: &mut Outage) -> Result<JobView, Failure> {
     let request = GetJobRequest { job_id: job.0, consistency: desk.consistency };
-    Ok(desk.client.get_job(request).await?.job.unwrap_or_default().into())
+    let ask = async |patience| desk.client.with_deadline(patience).get_job(request).await;
+    let answer = outage.through(&format!("job {} cannot be shown", job.0), ask).await?;
+    Ok(answer.job.unwrap_or_default().into())
 }
 
 async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
-    let mut job = get(&desk, job).await?;
+    let mut job = get(&desk, job, &mut Outage::never(&desk)).await?;
     // Only the leader knows; without one, what it holds is shown all the same.
     job.used = uses::of(&desk.client, &[job.id], true).await.ok().and_then(|mut uses| uses.remove(&job.id));
     desk.printer.one(&job)?;
@@ -63,7 +61,7 @@ async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
 }
 
 async fn checkpoints(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
-    let job = get(&desk, job).await?;
+    let job = get(&desk, job, &mut Outage::never(&desk)).await?;
     desk.printer.list(&job.checkpoints())?;
     Ok(Exit::Done)
 }
@@ -98,18 +96,14 @@ async fn logs(mut desk: Desk, args: LogsArgs) -> Result<Exit, Failure> {
         follow: args.follow,
     });
     let what = format!("the output of job {} cannot be read", args.job.0);
-    let mut outage = Outage::before_an_answer(&desk);
+    let mut outage = Outage::of_stay(&desk, args.follow);
+    if args.follow {
+        // It may say nothing for long, and whether a member was ever reached is to be known before that.
+        get(&desk, args.job, &mut outage).await?;
+    }
     loop {
-        let chunk = match reader.next().await {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => return Ok(Exit::Done),
-            Err(error) if args.follow => {
-                outage.goes_on(&what, &error)?;
-                continue;
-            }
-            Err(error) => return Err(Failure::call(what, &error)),
-        };
-        outage.is_over();
+        let next = async |patience| reader.within(patience).next().await;
+        let Some(chunk) = outage.through(&what, next).await? else { return Ok(Exit::Done) };
         if chunk.lost > 0 {
             crate::print::remark(&format!("[{} bytes before this were dropped by rotation]", chunk.lost));
         }
@@ -121,17 +115,10 @@ async fn events(mut desk: Desk, args: EventsArgs) -> Result<Exit, Failure> {
     desk.printer.streaming();
     let job_ids = args.job.map(|job| job.0).into_iter().collect();
     let mut watch = desk.client.watch_jobs(JobFilter { job_ids, ..JobFilter::default() }, Start::Oldest);
-    let mut outage = Outage::before_an_answer(&desk);
+    let mut outage = Outage::of_stay(&desk, args.follow);
     loop {
-        let update = match watch.next().await {
-            Ok(update) => update,
-            Err(error) if args.follow => {
-                outage.goes_on("the events cannot be shown", &error)?;
-                continue;
-            }
-            Err(error) => return Err(Failure::call("the events cannot be shown", &error)),
-        };
-        outage.is_over();
+        let next = async |patience| watch.within(patience).next().await;
+        let update = outage.through("the events cannot be shown", next).await?;
         let caught_up = matches!(update, Update::Synced { .. });
         match JobUpdateView::from(update) {
             JobUpdateView::Event(change) if desk.printer.by_rows() => desk.printer.row(&*change)?,

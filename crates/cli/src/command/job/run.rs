@@ -1,200 +1,117 @@
 //! `tessera job run`: submits a command and stays with it, as if it ran here.
 
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::IsTerminal;
 
-use futures::FutureExt;
-use futures::future::Fuse;
 use nix::sys::signal::Signal;
 use tessera_api::v1::{
-    Access, Affinity, CancelJobRequest, CardKind, ErrorReason, HostRequest, JobSpec, LogStream, Packing,
-    PreferredLabel, RetryPolicy, Span, StreamLogsRequest, VirtualCardRequest,
+    Access, Affinity, CancelJobRequest, CardKind, ErrorReason, HostRequest, JobSpec, Packing, PreferredLabel,
+    RetryPolicy, Span, VirtualCardRequest,
 };
-use tessera_client::{Client, ClientError};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tessera_client::ClientError;
+use tokio::sync::watch;
 
 use super::super::Desk;
 use super::super::desk::wire_time;
-use super::follow::{Standing, Until, end_of, follow};
+use super::follow::{Until, end_of, follow};
 use super::here;
-use super::submit::send;
+use super::output::Output;
+use super::submit::{NOT_SUBMITTED, send, submission};
 use crate::args::{JobNumber, KindChoice, PackingChoice, RunArgs, SpanChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
-use crate::print::{remark, unwritten};
-use crate::told::Told;
-
-/// How long output may still come after the job is over.
-const LAST_OUTPUT: Duration = Duration::from_secs(10);
+use crate::print::remark;
+use crate::told::{Told, first, until_left};
 
 pub(in crate::command) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     if args.here {
         return here::run(desk, args).await;
     }
     if args.detach {
-        let submission = send(&desk, spec(args), None).await?;
+        let submission = submission(&desk, spec(args), None).await?;
         desk.printer.one(&submission)?;
         return Ok(Exit::Done);
     }
-    let mut told = Told::by(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    let mut first = None;
-    let submission = {
-        let sending = send(&desk, spec(args), None);
-        tokio::pin!(sending);
-        loop {
-            tokio::select! {
-                sent = &mut sending => break sent?,
-                heard = told.next() => match first {
-                    // Whether there is a job to be cancelled is known only when that is answered.
-                    None => first = Some(heard),
-                    Some(first) => return Ok(Exit::Signalled(first)),
-                },
-            }
-        }
-    };
-    let job = JobNumber(submission.id);
+    let mut heard = Told::by(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let (first, told) = watch::channel(None);
+    tokio::select! {
+        ended = stay(&desk, spec(args), told) => ended,
+        signal = until_left(async || heard.next().await, &first) => Ok(Exit::Signalled(signal)),
+    }
+}
+
+/// Submits, and prints output and states until the job is over. It is cancelled when this command is told to end.
+async fn stay(desk: &Desk, spec: JobSpec, mut told: watch::Receiver<Option<Signal>>) -> Result<Exit, Failure> {
+    let job = submitted(desk, spec, &told).await?;
     if std::io::stderr().is_terminal() {
         remark(&format!("[job {}]", job.0));
     }
-    stay(&desk, job, told, first).await
-}
-
-/// Prints output and states until the job is over. Whoever tells this command to end has the job cancelled: `first`, if
-/// it was told before. A second signal leaves the job as it is.
-async fn stay(desk: &Desk, job: JobNumber, mut told: Told, mut first: Option<Signal>) -> Result<Exit, Failure> {
-    // States come in bursts of a few; what is not taken in time is not needed any more.
-    let (states, mut changed) = mpsc::channel(64);
-    let following = follow(desk, job, Until::End, Outage::after_an_answer(desk), |standing| {
-        let _ = states.try_send(standing.clone());
-    });
-    tokio::pin!(following);
-    let mut output = Output::new(desk.client.clone(), job);
-    let mut cancelling = Fuse::terminated();
-    if first.is_some() {
-        cancelling = cancel_some_time(desk, job).boxed_local().fuse();
-    }
-    let last = loop {
-        tokio::select! {
-            last = &mut following => break last?,
-            Some(standing) = changed.recv() => output.on(&standing),
-            cancelled = &mut cancelling => cancelled?,
-            heard = told.next() => {
-                if let Some(first) = first {
-                    return Ok(Exit::Signalled(first));
-                }
-                first = Some(heard);
-                cancelling = cancel_some_time(desk, job).boxed_local().fuse();
-                // Whoever has hung up reads nothing.
-                if heard != Signal::SIGHUP {
-                    remark(&format!("[cancelling job {}; interrupt again to leave it]", job.0));
+    let mut output = Output::new(&desk.client, job);
+    let following = follow(desk, job, Until::End, Outage::after_an_answer(desk), |standing| output.on(standing));
+    let mut cancelled = false;
+    let last = {
+        let mut heard = told.clone();
+        let cancelling = async {
+            first(&mut heard).await;
+            cancel(desk, job, Outage::after_an_answer(desk)).await
+        };
+        tokio::pin!(following, cancelling);
+        loop {
+            tokio::select! {
+                last = &mut following => break last,
+                ended = &mut cancelling, if !cancelled => {
+                    ended?;
+                    cancelled = true;
                 }
             }
         }
     };
-    output.on(&last);
-    output.drain().await?;
-    match first {
-        Some(first) => Ok(Exit::Signalled(first)),
-        None => end_of(desk, job, &last).await,
+    let last = last.map_err(|failure| match told.borrow().is_some() && !cancelled {
+        true => failure.next(format!("job {0} was not cancelled: `tessera job cancel {0}`", job.0)),
+        false => failure,
+    })?;
+    if let Some(signal) = *told.borrow() {
+        // Whatever becomes of its last words.
+        let _ = output.rest().await;
+        return Ok(Exit::Signalled(signal));
+    }
+    let ending = async {
+        output.drain().await?;
+        end_of(desk, job, &last).await
+    };
+    tokio::select! {
+        signal = first(&mut told) => Ok(Exit::Signalled(signal)),
+        ended = ending => ended,
     }
 }
 
-/// Cancels a job, unless it is over, as soon as a member answers.
-async fn cancel_some_time(desk: &Desk, job: JobNumber) -> Result<(), Failure> {
+/// Submits. Where that is told to end before it is known whether there is a job to be cancelled, it finds that out.
+async fn submitted(desk: &Desk, spec: JobSpec, told: &watch::Receiver<Option<Signal>>) -> Result<JobNumber, Failure> {
+    let (request_id, mut outage) = (desk.client.new_request_id(), Outage::after_an_answer(desk));
     loop {
-        match cancel(desk, job).await {
-            Err(failure) if failure.exit == Exit::Unavailable => {}
-            ended => return ended,
+        let error = match send(desk, spec.clone(), request_id.clone()).await {
+            Ok(submission) => return Ok(JobNumber(submission.id)),
+            Err(error) => error,
+        };
+        match &error {
+            ClientError::Unavailable(silence) if silence.outcome_unknown && told.borrow().is_some() => {
+                outage.goes_on(NOT_SUBMITTED, &error)?;
+            }
+            _ => return Err(Failure::call(NOT_SUBMITTED, &error)),
         }
     }
 }
 
 /// Cancels a job, unless it is over.
-pub(super) async fn cancel(desk: &Desk, job: JobNumber) -> Result<(), Failure> {
-    let request = CancelJobRequest { request_id: String::new(), job_id: job.0 };
-    match desk.client.cancel_job(request).await {
-        Err(error) if error.reason() != Some(ErrorReason::IllegalTransition) => {
-            Err(Failure::call(format!("job {} was not cancelled", job.0), &error))
+pub(super) async fn cancel(desk: &Desk, job: JobNumber, mut outage: Outage) -> Result<(), Failure> {
+    let ask = async |patience| {
+        let request = CancelJobRequest { request_id: String::new(), job_id: job.0 };
+        match desk.client.with_deadline(patience).cancel_job(request).await {
+            Err(error) if error.reason() != Some(ErrorReason::IllegalTransition) => Err(error),
+            _ => Ok(()),
         }
-        _ => Ok(()),
-    }
-}
-
-/// The output of rank 0, attempt after attempt.
-struct Output {
-    client: Client,
-    job: JobNumber,
-    reading: Option<u64>,
-    readers: JoinSet<Result<(), Failure>>,
-}
-
-impl Output {
-    fn new(client: Client, job: JobNumber) -> Self {
-        Self { client, job, reading: None, readers: JoinSet::new() }
-    }
-
-    /// Begins to read when an attempt runs, or has ended before it was seen running.
-    fn on(&mut self, standing: &Standing) {
-        let speaks = matches!(standing.state.as_str(), "running" | "completing" | "completed" | "failed" | "timeout");
-        let new = standing.allocation.is_some() && standing.allocation != self.reading;
-        let never = self.reading.is_none() && standing.is_over();
-        if speaks && (new || never) {
-            self.reading = standing.allocation.or(Some(0));
-            for stream in [LogStream::Stdout, LogStream::Stderr] {
-                self.readers.spawn(copy(self.client.clone(), self.job, stream));
-            }
-        }
-    }
-
-    /// Waits for what was written before the end.
-    async fn drain(&mut self) -> Result<(), Failure> {
-        let all = async {
-            while let Some(ended) = self.readers.join_next().await {
-                // A reader is never aborted here and does not panic.
-                ended.unwrap_or(Ok(()))?;
-            }
-            Ok(())
-        };
-        match tokio::time::timeout(LAST_OUTPUT, all).await {
-            Ok(result) => result,
-            Err(_elapsed) => {
-                remark("[some output may be missing: the node does not answer; `tessera job logs` reads it later]");
-                Ok(())
-            }
-        }
-    }
-}
-
-async fn copy(client: Client, job: JobNumber, stream: LogStream) -> Result<(), Failure> {
-    let mut reader = client.stream_logs(StreamLogsRequest {
-        job_id: job.0,
-        attempt: 0,
-        rank: 0,
-        stream: stream.into(),
-        offset: 0,
-        follow: true,
-    });
-    loop {
-        let chunk = match reader.next().await {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => return Ok(()),
-            // It never came to have output.
-            Err(error) if error.reason() == Some(ErrorReason::WorkerUnknown) => return Ok(()),
-            // Whoever follows the job says so.
-            Err(ClientError::Unavailable(_)) => continue,
-            Err(error) => {
-                remark(&format!("[the output ended: {error}]"));
-                return Ok(());
-            }
-        };
-        let written = match stream {
-            LogStream::Stderr => std::io::stderr().write_all(&chunk.data),
-            _ => std::io::stdout().write_all(&chunk.data).and_then(|()| std::io::stdout().flush()),
-        };
-        written.map_err(|error| unwritten(&error))?;
-    }
+    };
+    outage.through(&format!("job {} was not cancelled", job.0), ask).await
 }
 
 pub(super) fn spec(args: RunArgs) -> JobSpec {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tessera_api::job_file::{self, Notation};
 use tessera_api::limits;
-use tessera_api::v1::{JobSpec, PlanJobRequest, PlanVerdict, SubmitJobRequest, WhyRequest};
+use tessera_api::v1::{JobSpec, PlanJobRequest, PlanVerdict, SubmitJobRequest, WhyRequest, WhyResponse};
+use tessera_client::ClientError;
 
 use super::super::Desk;
 use super::follow::{Until, follow};
@@ -17,9 +18,12 @@ use crate::failure::Failure;
 use crate::outage::Outage;
 use crate::view::{PlanView, SubmissionView};
 
+/// What is said to have failed where a submission did.
+pub(super) const NOT_SUBMITTED: &str = "the job was not submitted";
+
 pub(super) async fn submit(mut desk: Desk, args: SubmitArgs) -> Result<Exit, Failure> {
     let spec = read(&args.file)?;
-    let submission = send(&desk, spec, args.request_id).await?;
+    let submission = submission(&desk, spec, args.request_id).await?;
     desk.printer.one(&submission)?;
     if args.wait {
         return wait_for_start(&desk, JobNumber(submission.id), args.wait_timeout).await;
@@ -28,33 +32,44 @@ pub(super) async fn submit(mut desk: Desk, args: SubmitArgs) -> Result<Exit, Fai
 }
 
 /// Submits and says under which number and request id.
-pub(super) async fn send(desk: &Desk, spec: JobSpec, request_id: Option<String>) -> Result<SubmissionView, Failure> {
+pub(super) async fn submission(
+    desk: &Desk,
+    spec: JobSpec,
+    request_id: Option<String>,
+) -> Result<SubmissionView, Failure> {
     let request_id = request_id.unwrap_or_else(|| desk.client.new_request_id());
+    send(desk, spec, request_id).await.map_err(|error| Failure::call(NOT_SUBMITTED, &error))
+}
+
+pub(super) async fn send(desk: &Desk, spec: JobSpec, request_id: String) -> Result<SubmissionView, ClientError> {
     let request = SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
-    let answer = desk.client.submit_job(request).await;
-    let answer = answer.map_err(|error| Failure::call("the job was not submitted", &error))?;
+    let answer = desk.client.submit_job(request).await?;
     Ok(SubmissionView { id: answer.job_id, revision: answer.revision, request_id })
 }
 
 async fn wait_for_start(desk: &Desk, job: JobNumber, patience: Duration) -> Result<Exit, Failure> {
-    let what = format!("job {} does not run yet", job.0);
-    match tokio::time::timeout(patience, follow(desk, job, Until::Running, Outage::after_an_answer(desk), |_| {})).await
-    {
+    let following = follow(desk, job, Until::Running, Outage::after_an_answer(desk), |_| {});
+    match tokio::time::timeout(patience, following).await {
         Ok(followed) => {
             followed?;
             Ok(Exit::Done)
         }
         Err(_elapsed) => {
-            let asked = desk
-                .client
-                .why(WhyRequest { job_id: job.0, consistency: desk.consistency, ..Default::default() })
-                .await;
-            let why = asked.ok().and_then(|answer| answer.explanation).map(|explanation| explanation.sentence);
-            let why = why.unwrap_or_else(|| format!("it was not started within {} s", patience.as_secs()));
-            Err(Failure::new(Exit::Waiting, what, why)
-                .next(format!("it stays submitted; `tessera job why {}` says what it waits for", job.0)))
+            let request = WhyRequest { job_id: job.0, consistency: desk.consistency, ..Default::default() };
+            Err(not_running(job, patience, desk.client.why(request).await))
         }
     }
+}
+
+/// How it is said that a job was not seen running in time; `why`: what it waits for.
+fn not_running(job: JobNumber, patience: Duration, why: Result<WhyResponse, ClientError>) -> Failure {
+    if let Err(error @ ClientError::Unavailable(_)) = why {
+        return Failure::call(format!("it is not known whether job {} runs", job.0), &error);
+    }
+    let why = why.ok().and_then(|answer| answer.explanation).map(|explanation| explanation.sentence);
+    let why = why.unwrap_or_else(|| format!("it was not started within {} s", patience.as_secs()));
+    Failure::new(Exit::Waiting, format!("job {} does not run yet", job.0), why)
+        .next(format!("it stays submitted; `tessera job why {}` says what it waits for", job.0))
 }
 
 pub(super) async fn plan(mut desk: Desk, args: PlanArgs) -> Result<Exit, Failure> {
@@ -100,6 +115,22 @@ pub(super) fn read(path: &Path) -> Result<JobSpec, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tessera_client::{Trouble, Unavailable};
+
+    #[test]
+    fn of_a_job_that_nobody_could_be_asked_about_nothing_is_claimed() {
+        let silence = Unavailable {
+            trouble: Trouble::Unreachable,
+            elapsed: Duration::from_secs(3),
+            members: Vec::new(),
+            request_id: None,
+            outcome_unknown: false,
+        };
+        let silence = ClientError::Unavailable(Box::new(silence));
+        let ended = |why| not_running(JobNumber(1), Duration::from_secs(30), why).exit;
+        assert_eq!(ended(Err(silence)), Exit::Unavailable);
+        assert_eq!(ended(Ok(WhyResponse::default())), Exit::Waiting);
+    }
 
     fn refused(name: &str, text: &[u8]) -> Failure {
         let folder = tempfile::tempdir().expect("a folder");

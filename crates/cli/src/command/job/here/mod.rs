@@ -22,12 +22,13 @@ use self::place::{Whereabouts, track};
 use self::presence::Presence;
 use self::program::{Ended, Program};
 use super::run::{cancel, spec};
-use super::submit::send;
+use super::submit::submission;
 use crate::args::{JobNumber, RunArgs};
 use crate::command::Desk;
 use crate::command::desk::wire_time;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::outage::Outage;
 use crate::print::remark;
 
 /// How often the card is saved when nothing else is said.
@@ -39,7 +40,7 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     let (at, whereabouts) = watch::channel(Whereabouts::Waiting("it is being submitted".to_owned()));
     let door = Door::open()?;
     let (command, environment) = (args.command.clone(), args.env.clone());
-    let submission = send(&desk, here(args), None).await?;
+    let submission = submission(&desk, here(args), None).await?;
     let job = JobNumber(submission.id);
     let mut sayings = Sayings::new();
     sayings.say(&format!("job {}", job.0), false);
@@ -47,7 +48,7 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     let mut program = match started {
         Ok(program) => program,
         Err(failure) => {
-            cancel(&desk, job).await?;
+            cancel(&desk, job, Outage::never(&desk)).await?;
             return Err(failure);
         }
     };
@@ -106,7 +107,7 @@ async fn give_back(desk: &Desk, job: JobNumber, told: bool, following: impl Futu
         return;
     }
     // It is not placed now, or was being suspended or lost when it was told.
-    let cancelled = cancel(desk, job).await;
+    let cancelled = cancel(desk, job, Outage::never(desk)).await;
     if cancelled.is_err() || tokio::time::timeout(LAST_WORD, following).await.is_err() {
         remark(&format!(
             "[job {0} may still have its card, at most until the lease of this host ends; `tessera job show {0}` says]",
