@@ -42,6 +42,7 @@ pub mod machine;
 mod many;
 mod members;
 mod metrics;
+mod nonces;
 mod observe;
 mod presence;
 mod propose;

@@ -16,6 +16,7 @@ use crate::freshness::{Current, Freshness};
 use crate::ids::{Identity, MemberId};
 use crate::machine::{LogIndex, Term};
 use crate::metrics::Meters;
+use crate::nonces::Nonces;
 use crate::pb;
 use crate::stamps::Stamps;
 use crate::starts::Starts;
@@ -47,6 +48,10 @@ pub(crate) struct Shared {
     pub stamps: Stamps,
     /// Starts of the other members.
     pub starts: Starts,
+    /// Numbers by which others find out what this member sent.
+    pub nonces: Nonces,
+    /// The turn to ask others for what they sent: what a stranger says makes one question at a time.
+    pub questions: tokio::sync::Mutex<()>,
     /// Entries applied and published.
     pub applied: watch::Sender<AppliedAt>,
     /// Bytes appended since the newest snapshot was begun.
@@ -85,6 +90,8 @@ impl Shared {
             start: 1,
             stamps: Stamps::new(1, Instant::now()),
             starts: Starts::default(),
+            nonces: Nonces::default(),
+            questions: tokio::sync::Mutex::default(),
             applied: watch::Sender::new(AppliedAt::default()),
             bytes_since_snapshot: AtomicU64::new(0),
             snapshot_gate: Arc::default(),

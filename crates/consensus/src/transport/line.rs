@@ -16,6 +16,7 @@ use super::frames::{Arriving, Broken, Leaving, decoded};
 use super::links::{CallError, Links};
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::ids::Member;
+use crate::nonces::ToldWith;
 use crate::pb;
 
 /// What a member says first on a line; no request in HTTP begins so.
@@ -37,7 +38,11 @@ impl Line {
         let io = links.bare(peer).await?;
         let mut leaving = Leaving::default();
         leaving.push_byte(FIRST_BYTE);
-        let opening = pb::LineOpening { header: Some(links.header(peer.id)), r#use: what_for.into() };
+        let nonce = match what_for {
+            pb::LineUse::Append => links.shared.nonces.draw(peer.id, ToldWith::Line),
+            pb::LineUse::Heartbeat | pb::LineUse::Unspecified => 0,
+        };
+        let opening = pb::LineOpening { header: Some(links.header(peer.id)), r#use: what_for.into(), nonce };
         leaving.push(&opening).map_err(|broken| CallError::Failed(broken.to_string()))?;
         Ok(Line { io, arriving: Arriving::new(MAX_MESSAGE_BYTES), leaving })
     }

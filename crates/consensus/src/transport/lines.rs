@@ -16,6 +16,7 @@ use tonic::Status;
 use super::frames::{Arriving, Broken, Leaving, decoded};
 use super::line::FIRST_BYTE;
 use super::server::{Ended, Served, gone};
+use super::vouching::Sender;
 use super::wire;
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::handle::Consensus;
@@ -70,7 +71,7 @@ impl<M: Machine> Consensus<M> {
 
 /// A line of another member that may say what it wants to say.
 struct Opened {
-    from: MemberId,
+    from: Sender,
     what_for: pb::LineUse,
     connection: Accepted,
     /// What came already.
@@ -135,7 +136,8 @@ impl<M: Machine> Served<M> {
                 Status::unimplemented("a line for something that this release does not know")
             }
             (Ok(()), what_for) => {
-                let from = MemberId(opening.header.map_or(0, |header| header.from));
+                let member = MemberId(opening.header.map_or(0, |header| header.from));
+                let from = Sender { member, nonce: opening.nonce };
                 arriving.largest = MAX_MESSAGE_BYTES;
                 return Ok(Some(Opened { from, what_for, connection, arriving }));
             }
@@ -166,7 +168,7 @@ impl<M: Machine> Served<M> {
         Ok(())
     }
 
-    async fn take_appends(self, from: MemberId, asking: Asking, mut answering: Answers) -> Result<(), Broken> {
+    async fn take_appends(self, from: Sender, asking: Asking, mut answering: Answers) -> Result<(), Broken> {
         let (ended, closed) = (Ended::default(), CancellationToken::new());
         // Openraft reads the requests on a task of its own, which must not outlive the line.
         let _closes = closed.clone().drop_guard();
@@ -198,21 +200,23 @@ impl<M: Machine> Served<M> {
 /// The appends on a line, until one is not for us or cannot be read.
 fn requests<M: Machine>(
     served: Served<M>,
-    from: MemberId,
+    from: Sender,
     asking: Asking,
     ended: Ended,
     closed: CancellationToken,
 ) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static {
     futures::stream::unfold((served, asking, ended, closed), move |(served, mut asking, ended, closed)| async move {
-        let message = tokio::select! {
-            biased;
-            message = asking.next::<pb::AppendRequest>() => message,
-            () = closed.cancelled() => return None,
+        let taking = async {
+            match asking.next::<pb::AppendRequest>().await {
+                Ok(None) => None,
+                Ok(Some(message)) => Some(served.take_append(from, message).await),
+                Err(error) => Some(Err(Status::invalid_argument(error.to_string()))),
+            }
         };
-        let request = match message {
-            Ok(None) => return None,
-            Ok(Some(message)) => served.take_append(from, message),
-            Err(error) => Err(Status::invalid_argument(error.to_string())),
+        let request = tokio::select! {
+            biased;
+            request = taking => request?,
+            () = closed.cancelled() => return None,
         };
         match request {
             Ok(request) => Some((request, (served, asking, ended, closed))),

@@ -17,6 +17,7 @@ mod links;
 mod receive;
 mod send;
 mod server;
+mod vouching;
 mod wire;
 
 pub(crate) use client::Network;

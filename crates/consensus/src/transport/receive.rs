@@ -11,7 +11,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::wire;
 use crate::blocking::blocking;
 use crate::codec::Description;
-use crate::machine::Unreadable;
 use crate::pb;
 use crate::shared::Shared;
 use crate::snapshot::{Received, SnapshotData};
@@ -43,39 +42,34 @@ pub(super) async fn held(shared: &Shared, record: SnapshotRecord) -> Result<u32,
 
 /// What a transfer begins with.
 pub(super) struct Start {
+    pub header: Option<pb::Header>,
     pub vote: Vote,
     pub record: SnapshotRecord,
+    pub nonce: u64,
 }
 
 /// Takes the missing chunks and checks the whole.
 pub(super) async fn receive(
     shared: &Shared,
-    start: &Start,
+    record: &SnapshotRecord,
+    description: &Description,
     parts: &mut Streaming<pb::InstallSnapshotRequest>,
 ) -> Result<Snapshot<SnapshotData>, Status> {
-    let (store, record) = (Arc::clone(&shared.store), start.record.clone());
-    let mut writer = blocking(move || begin(store.as_ref(), &record)).await?;
+    let (store, announced) = (Arc::clone(&shared.store), record.clone());
+    let mut writer = blocking(move || begin(store.as_ref(), &announced)).await?;
     while let Some(chunk) = next_chunk(shared, parts).await? {
-        writer = write(writer, chunk).await?;
+        writer = write(record, writer, chunk).await?;
     }
     let progress = writer.progress();
-    if progress.chunks < start.record.chunks {
+    if progress.chunks < record.chunks {
         return Err(Status::aborted(format!(
             "the transfer ended after chunk {} of {}; offer the snapshot again",
-            progress.chunks, start.record.chunks
+            progress.chunks, record.chunks
         )));
     }
-    check_whole(&start.record, writer, progress).await.and_then(|writer| {
-        let description = Description::decode(start.record.description.clone());
-        let description = description.map_err(|error| refuse(shared, error))?;
-        let received = Received::new(start.record.description.clone(), writer);
-        Ok(Snapshot { meta: description.meta(), snapshot: SnapshotData::Received(received) })
-    })
-}
-
-/// A snapshot that cannot be read stops this member like any other unreadable part of the log (law L7).
-fn refuse(shared: &Shared, error: Unreadable) -> Status {
-    Status::internal(shared.unreadable(error).to_string())
+    let writer = check_whole(record, writer, progress).await?;
+    let received = Received::new(record.description.clone(), writer);
+    Ok(Snapshot { meta: description.meta(), snapshot: SnapshotData::Received(received) })
 }
 
 async fn check_whole(
@@ -87,19 +81,29 @@ async fn check_whole(
     if arrived == (record.chunks, record.bytes, record.hash) {
         return Ok(writer);
     }
-    blocking(move || writer.discard()).await.map_err(|error| Status::internal(error.to_string()))?;
+    discard(writer).await?;
     Err(Status::data_loss("the snapshot's hash is wrong; it was discarded, send it again from the beginning"))
+}
+
+async fn discard(writer: Box<dyn SnapshotWriter>) -> Result<(), Status> {
+    blocking(move || writer.discard()).await.map_err(|error| Status::internal(error.to_string()))
+}
+
+/// The next message of a transfer; `None` at its end.
+async fn next_part(
+    shared: &Shared,
+    parts: &mut Streaming<pb::InstallSnapshotRequest>,
+) -> Result<Option<pb::InstallSnapshotRequest>, Status> {
+    // Twice what a sender waits for one chunk to be taken: whoever gives up first, it is not the receiver.
+    let patience = shared.config.append_timeout * 2;
+    timeout(patience, parts.message()).await.map_err(|_| Status::deadline_exceeded("the sender fell silent"))?
 }
 
 async fn next_chunk(
     shared: &Shared,
     parts: &mut Streaming<pb::InstallSnapshotRequest>,
 ) -> Result<Option<pb::SnapshotChunk>, Status> {
-    // Twice what a sender waits for one chunk to be taken: whoever gives up first, it is not the receiver.
-    let patience = shared.config.append_timeout * 2;
-    let part = timeout(patience, parts.message()).await;
-    let part = part.map_err(|_| Status::deadline_exceeded("the sender fell silent"))??;
-    match part.map(|request| request.part) {
+    match next_part(shared, parts).await?.map(|request| request.part) {
         None => Ok(None),
         Some(Some(pb::install_snapshot_request::Part::Chunk(chunk))) => Ok(Some(chunk)),
         Some(_) => Err(Status::invalid_argument("a snapshot transfer is one start and then chunks")),
@@ -107,14 +111,24 @@ async fn next_chunk(
 }
 
 async fn write(
+    record: &SnapshotRecord,
     mut writer: Box<dyn SnapshotWriter>,
     chunk: pb::SnapshotChunk,
 ) -> Result<Box<dyn SnapshotWriter>, Status> {
-    if chunk.number != writer.progress().chunks {
+    let progress = writer.progress();
+    if chunk.number != progress.chunks {
         return Err(Status::aborted(format!(
             "chunk {} came instead of chunk {}; offer the snapshot again",
-            chunk.number,
-            writer.progress().chunks
+            chunk.number, progress.chunks
+        )));
+    }
+    let bytes = progress.bytes.saturating_add(chunk.data.len() as u64);
+    if progress.chunks >= record.chunks || bytes > record.bytes {
+        discard(writer).await?;
+        return Err(Status::data_loss(format!(
+            "more came than the {} bytes in {} chunks that were announced; the snapshot was discarded, send it again \
+             from the beginning",
+            record.bytes, record.chunks
         )));
     }
     if xxh3_64(&chunk.data) != chunk.hash {
@@ -126,12 +140,12 @@ async fn write(
 }
 
 /// The first message of a transfer.
-pub(super) fn start_of(part: Option<pb::InstallSnapshotRequest>) -> Result<(Option<pb::Header>, Start), Status> {
-    match part.and_then(|request| request.part) {
+pub(super) async fn start(shared: &Shared, parts: &mut Streaming<pb::InstallSnapshotRequest>) -> Result<Start, Status> {
+    match next_part(shared, parts).await?.and_then(|request| request.part) {
         Some(pb::install_snapshot_request::Part::Start(start)) => {
             let vote = wire::required_vote(start.vote).map_err(|error| Status::invalid_argument(error.to_string()))?;
             let record = wire::head_from_pb(start.head).map_err(|error| Status::invalid_argument(error.to_string()))?;
-            Ok((start.header, Start { vote, record }))
+            Ok(Start { header: start.header, vote, record, nonce: start.nonce })
         }
         _ => Err(Status::invalid_argument("a snapshot transfer begins with its start")),
     }

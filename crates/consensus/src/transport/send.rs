@@ -16,6 +16,7 @@ use super::wire;
 use crate::blocking::blocking;
 use crate::codec::vote_to_pb;
 use crate::ids::Member;
+use crate::nonces::ToldWith;
 use crate::pb;
 use crate::snapshot::SnapshotData;
 use crate::types::{TypeConfig, Vote};
@@ -58,6 +59,7 @@ async fn transfer(links: &Arc<Links>, peer: &Member, vote: Vote, record: Snapsho
         header: Some(links.header(peer.id)),
         vote: Some(vote_to_pb(&vote)),
         head: Some(wire::head_to_pb(&record)),
+        nonce: links.shared.nonces.draw(peer.id, ToldWith::Snapshot),
     });
     let (parts, outgoing) = mpsc::channel(READ_AHEAD);
     let connection =

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::callers::doubled;
+use super::vouching::Sender;
 use super::{receive, wire};
-use crate::codec::{encode_identity, log_id_from_pb, log_id_to_pb, vote_to_pb};
+use crate::codec::{Description, encode_identity, log_id_from_pb, log_id_to_pb, vote_to_pb};
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::error::ReadError;
 use crate::freshness::Current;
@@ -68,16 +69,6 @@ impl<M: Machine> Served<M> {
         if vote.partial_cmp(&self.own_vote()) != Some(std::cmp::Ordering::Less) {
             self.inner.shared.note_leader();
         }
-    }
-
-    /// An entry this release cannot read is a reason to stop, whether it comes from the disk or from the leader (L7).
-    /// One that does not come from the leader this member follows was never to be stored.
-    fn cannot_read(&self, vote: Option<pb::Vote>, error: Unreadable) -> Status {
-        let own = self.own_vote();
-        if own.committed && wire::required_vote(vote).is_ok_and(|vote| vote == own) {
-            return Status::internal(self.inner.shared.unreadable(error).to_string());
-        }
-        garbled(error)
     }
 
     async fn admit_here(&self, founding: bool, probe: bool) -> Result<(), String> {
@@ -147,20 +138,23 @@ impl<M: Machine> Served<M> {
                 *from.insert(MemberId(message.header.as_ref().map_or(0, |header| header.from)))
             }
         };
-        self.take_append(from, message).map(Some)
+        // A call says no number that its sender could be asked about.
+        self.take_append(Sender { member: from, nonce: 0 }, message).await.map(Some)
     }
 
     /// An append from a member that was found to be one when it began to send.
-    pub(super) fn take_append(
+    pub(super) async fn take_append(
         &self,
-        from: MemberId,
+        from: Sender,
         message: pb::AppendRequest,
     ) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
-        self.inner.shared.starts.check(from, Instant::now()).map_err(doubled)?;
-        let vote = message.vote;
-        let request = wire::append_from_pb(message).map_err(|error| self.cannot_read(vote, error))?;
-        self.plausible(request.vote)?;
-        self.note_leader(&request.vote);
+        self.inner.shared.starts.check(from.member, Instant::now()).map_err(doubled)?;
+        let vote = self.plausible(wire::required_vote(message.vote).map_err(garbled)?)?;
+        let request = match wire::append_from_pb(message) {
+            Ok(request) => request,
+            Err(error) => return Err(self.cannot_read(from, &vote, error).await),
+        };
+        self.note_leader(&vote);
         Ok(request)
     }
 }
@@ -298,10 +292,18 @@ impl<M: Machine> RaftService for Served<M> {
         request: Request<Streaming<pb::InstallSnapshotRequest>>,
     ) -> Result<Response<pb::InstallSnapshotResponse>, Status> {
         let mut parts = request.into_inner();
-        let (header, start) = receive::start_of(parts.message().await?)?;
-        self.check_member(header.as_ref())?;
+        let start = receive::start(&self.inner.shared, &mut parts).await?;
+        self.check_member(start.header.as_ref())?;
         self.plausible(start.vote)?;
-        let snapshot = receive::receive(&self.inner.shared, &start, &mut parts).await?;
+        let member = MemberId(start.header.as_ref().map_or(0, |header| header.from));
+        let sender = Sender { member, nonce: start.nonce };
+        if start.vote.leader_id.voted_for != sender.member.0 {
+            return Err(Status::invalid_argument("a snapshot comes from the leader whose vote it names"));
+        }
+        self.check_origin(sender).await?;
+        let description = Description::decode(start.record.description.clone())
+            .map_err(|error| Status::internal(self.inner.shared.unreadable(error).to_string()))?;
+        let snapshot = receive::receive(&self.inner.shared, &start.record, &description, &mut parts).await?;
         let installed = self.inner.raft.install_full_snapshot(start.vote, snapshot).await.map_err(gone)?;
         Ok(Response::new(pb::InstallSnapshotResponse { vote: Some(vote_to_pb(&installed.vote)) }))
     }
@@ -339,6 +341,10 @@ impl<M: Machine> RaftService for Served<M> {
         });
         let highest_level = self.inner.shared.highest_level;
         Ok(Response::new(pb::DigestsResponse { digests: digests.collect(), clock_ms: self.clock_ms(), highest_level }))
+    }
+
+    async fn vouch(&self, request: Request<pb::VouchRequest>) -> Result<Response<pb::VouchResponse>, Status> {
+        Served::vouch(self, request.get_ref()).map(Response::new)
     }
 
     async fn presence(&self, request: Request<pb::PresenceRequest>) -> Result<Response<Self::PresenceStream>, Status> {

@@ -14,4 +14,5 @@ mod reads;
 mod register;
 mod restart;
 mod snapshots;
+mod strangers;
 mod wires;

@@ -1,5 +1,6 @@
 //! Connections that a test can cut, forbid, and break after so many bytes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -7,6 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use tessera_connection::{BoxedIo, Dialer, Listener, Outbound};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,6 +25,8 @@ struct State {
     fuses: BTreeMap<(u64, String), u64>,
     /// Bytes written by who dialled to whom.
     written: BTreeMap<(u64, String), u64>,
+    /// What is garbled where it is written, by who dialled whom.
+    garbled: BTreeMap<(u64, String), Bytes>,
 }
 
 /// All connections of a cluster.
@@ -50,6 +54,25 @@ impl Wires {
     /// Breaks what `from` writes to `to` after so many more bytes, once.
     pub fn break_after(&self, from: u64, to: &str, bytes: u64) {
         self.state().fuses.insert((from, to.to_owned()), bytes);
+    }
+
+    /// Garbles the byte before these wherever `from` writes them to `to` in one piece.
+    pub fn garble(&self, from: u64, to: &str, marked: Bytes) {
+        self.state().garbled.insert((from, to.to_owned()), marked);
+    }
+
+    /// Bytes as they arrive.
+    fn as_they_arrive<'a>(&self, key: &(u64, String), bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let state = self.state();
+        let Some(marked) = state.garbled.get(key) else { return bytes.into() };
+        match bytes.windows(marked.len()).position(|window| window == marked) {
+            Some(at) if at > 0 => {
+                let mut garbled = bytes.to_vec();
+                garbled[at - 1] = 0x7f;
+                garbled.into()
+            }
+            _ => bytes.into(),
+        }
     }
 
     /// Whether a fuse that was set has blown.
@@ -140,7 +163,11 @@ impl AsyncRead for Wire {
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        let arriving = match &self.counted {
+            Some((wires, key)) => wires.as_they_arrive(key, bytes),
+            None => bytes.into(),
+        };
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &arriving))?;
         if let Some((wires, key)) = &self.counted
             && wires.count(key, written as u64)
         {
