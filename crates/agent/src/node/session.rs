@@ -21,6 +21,10 @@ use crate::worker::{Lease, Term};
 /// Heartbeats whose answers are still waited for; older ones are given up.
 const MAX_UNANSWERED: usize = 64;
 
+/// Most terms by which a leader may be ahead of those that were heard: more than elections, a few a second at most, can
+/// use up.
+const MOST_TERMS_AHEAD: u64 = 1 << 32;
+
 #[derive(Debug)]
 pub enum Session {
     Closed,
@@ -173,8 +177,8 @@ impl Node {
 
     fn welcomed(&mut self, now: Now, welcome: &wire::Welcome) -> Vec<Effect> {
         let term = Term(welcome.term);
-        if self.is_deposed(term) {
-            return self.end_session(self.older_term(term));
+        if let Some(reason) = self.unfit(term) {
+            return self.end_session(reason);
         }
         if !self.cluster_id.is_empty() && self.cluster_id != welcome.cluster_id {
             let reason =
@@ -234,13 +238,18 @@ impl Node {
         Effect::KeepTerm { term: self.highest_term, cluster_id: self.cluster_id.clone() }
     }
 
-    /// Whether a leader of this term has been deposed by one that was heard.
-    fn is_deposed(&self, term: Term) -> bool {
-        term < self.highest_term && !planted::is(Bug::TermUncheckedAtAgent)
-    }
-
-    fn older_term(&self, term: Term) -> String {
-        format!("term {term} is older than term {}, which was seen before: its leader is deposed", self.highest_term)
+    /// Why nobody is listened to who leads in this term; `None`: nothing speaks against it. A term that no elections
+    /// can have reached would, once kept, leave this node without a leader for ever.
+    fn unfit(&self, term: Term) -> Option<String> {
+        let highest = self.highest_term;
+        if term < highest && !planted::is(Bug::TermUncheckedAtAgent) {
+            return Some(format!(
+                "term {term} is older than term {highest}, which was seen before: its leader is deposed"
+            ));
+        }
+        let implausible = term.0 > highest.0.saturating_add(MOST_TERMS_AHEAD);
+        implausible
+            .then(|| format!("term {term} is implausible after term {highest}: no elections can have reached it"))
     }
 
     pub(super) fn term_kept(&mut self, now: Now, term: Term) -> Vec<Effect> {
@@ -298,8 +307,8 @@ impl Node {
     /// What is to be done with checkpoints: by the word of the newest leader only.
     fn tend(&mut self, mut orders: wire::CheckpointOrders) -> Vec<Effect> {
         let term = Term(orders.term);
-        if self.is_deposed(term) {
-            return self.end_session(self.older_term(term));
+        if let Some(reason) = self.unfit(term) {
+            return self.end_session(reason);
         }
         let missed = std::mem::take(&mut orders.missed);
         let look = (!missed.is_empty()).then_some(Effect::LookFor(missed));
@@ -308,8 +317,8 @@ impl Node {
 
     /// A lease is counted from this agent's own record of when it sent the heartbeat.
     fn granted(&mut self, now: Now, grant: &wire::LeaseGrant) -> Vec<Effect> {
-        if self.is_deposed(Term(grant.term)) {
-            return self.end_session(self.older_term(Term(grant.term)));
+        if let Some(reason) = self.unfit(Term(grant.term)) {
+            return self.end_session(reason);
         }
         let Session::Open(open) = &mut self.session else { return Vec::new() };
         let Some(sent_at) = open.sent.get(&grant.heartbeat_sequence).copied() else { return Vec::new() };
@@ -336,8 +345,8 @@ impl Node {
 
     fn ordered(&mut self, now: Now, orders: wire::Orders) -> Vec<Effect> {
         let term = Term(orders.term);
-        if self.is_deposed(term) {
-            return self.end_session(self.older_term(term));
+        if let Some(reason) = self.unfit(term) {
+            return self.end_session(reason);
         }
         let raised = term > self.highest_term;
         self.highest_term = term;

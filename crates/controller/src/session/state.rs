@@ -10,7 +10,7 @@ use tessera_api::Refusal;
 use tessera_api::v1::session_response::Message;
 use tessera_api::v1::{self, ErrorReason};
 use tessera_consensus::Term;
-use tessera_ledger::wire::{WireEnum as _, duration_to_wire};
+use tessera_ledger::wire::{FieldError, WireEnum as _, duration_to_wire};
 use tessera_ledger::{Command, NodeId, NodeState, Request, State};
 
 use super::book::OrderBook;
@@ -27,6 +27,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Most reports that wait for the log; an agent that sends more without waiting for acknowledgements is cut.
 const REPORTS: usize = 1024;
+
+/// Most starts by which an agent may be ahead of what the ledger knows of it: more than it can have begun in vain.
+const MOST_STARTS_AHEAD: u64 = 1 << 20;
 
 /// How far the session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,15 @@ pub(crate) struct Session {
     confirming: bool,
     /// The checkpoints on the node's disk.
     kept: KeptHere,
+}
+
+/// Refuses a count of starts that no agent can have reached: once kept, it would shut the true one out for ever.
+fn check_starts(said: u64, known: u64) -> Result<(), Refusal> {
+    if said <= known.saturating_add(MOST_STARTS_AHEAD) {
+        return Ok(());
+    }
+    let problem = format!("must be the number of its starts: {said} is implausible after {known}");
+    Err(FieldError::invalid("hello.incarnation", problem).into())
 }
 
 impl Session {
@@ -189,6 +201,9 @@ impl Session {
                 greeting.highest_term.0, self.term.0
             );
             return Err(Refusal::new(ErrorReason::TermStale, text));
+        }
+        if let Some(known) = state.node_by_name(&greeting.node.name) {
+            check_starts(greeting.node.incarnation, known.description.incarnation)?;
         }
         tracing::info!(node = greeting.node.name, workers = greeting.workers.len(), "an agent says hello");
         for sighting in &greeting.workers {

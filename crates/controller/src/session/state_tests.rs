@@ -203,6 +203,8 @@ fn agents_that_cannot_be_served_are_told_why() {
     assert_eq!(refused(|hello| hello.cluster = "other".to_owned()), Some(ErrorReason::ClusterMismatch));
     assert_eq!(refused(|hello| hello.node.uid = "stolen".to_owned()), Some(ErrorReason::NodeNameTaken));
     assert_eq!(refused(|hello| hello.node.incarnation = 0), Some(ErrorReason::NodeChanged));
+    assert_eq!(refused(|hello| hello.node.incarnation += 1 << 20), None, "it was started in vain a million times");
+    assert_eq!(refused(|hello| hello.node.incarnation = u64::MAX), Some(ErrorReason::InvalidField));
     assert_eq!(refused(|hello| hello.cards[0].index = 3), Some(ErrorReason::CardInvalid));
     assert_eq!(refused(|hello| hello.cluster.clear()), None, "its first session");
 }

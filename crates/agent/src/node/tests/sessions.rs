@@ -101,6 +101,21 @@ fn an_older_leader_is_not_listened_to() {
 }
 
 #[test]
+fn a_term_that_no_elections_can_have_reached_locks_no_node_out() {
+    let far = 6 + (1_u64 << 32);
+    let mut bench = Bench::with(5, Vec::new());
+    bench.hello();
+    assert!(closes(&bench.hear(welcome(far))).expect("closed").contains("implausible"));
+    assert_eq!(bench.node.highest_term(), Term(5));
+    bench.hello();
+    assert!(closes(&bench.hear(welcome(far - 1))).is_none(), "the highest that is believed");
+
+    let mut bench = Bench::leased();
+    assert!(closes(&bench.hear(orders(u64::MAX, true, Vec::new()))).is_some());
+    assert_eq!(bench.node.highest_term(), Term(5));
+}
+
+#[test]
 fn a_term_that_rises_within_a_session_is_kept_too() {
     let mut bench = Bench::leased();
     let run = order(worker(1, 10, 0), wire::WorkerDesire::Run);
