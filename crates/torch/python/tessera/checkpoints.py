@@ -14,6 +14,7 @@ import threading
 import time
 
 from tessera import snapshot
+from tessera.remarks import remark
 
 NAME = "device.safetensors"
 _PAUSE = 1.0  # seconds at least between a save that failed and the next
@@ -70,7 +71,7 @@ class Checkpoints:
         # Such as a full disk, more tensors than a file has room to name, or no memory to bring them to.
         except (OSError, ValueError, RuntimeError, MemoryError) as error:
             # What was saved before stands. A server that was to stop has not saved, and says so by its end.
-            print(f"the virtual card was not saved: {error}", file=sys.stderr, flush=True)
+            remark(f"the virtual card was not saved: {error}")
             if stopping:
                 sys.exit(1)
             if still is not None:

@@ -6,11 +6,11 @@ which needs no compiler, gives the same results and takes longer for each operat
 
 import os
 import pathlib
-import sys
 
 import torch
 
 from tessera import build, operators
+from tessera.remarks import remark
 
 VARIABLE = "TESSERA_DISPATCHER"
 
@@ -28,8 +28,7 @@ def load():
         if wanted:
             raise
         why = str(error).strip().partition("\n")[0]
-    print(f"tessera: the dispatcher in Python is used, which takes longer for each operation: {why}. {VARIABLE}=python chooses it without "
-          "a word", file=sys.stderr, flush=True)  # fmt: skip
+    remark(f"tessera: the dispatcher in Python is used, which takes longer for each operation: {why}. {VARIABLE}=python chooses it without a word")
     return _interpreted()
 
 

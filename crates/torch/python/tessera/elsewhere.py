@@ -19,10 +19,10 @@ import json
 import os
 import secrets
 import socket
-import sys
 import time
 
 from tessera import _native
+from tessera.remarks import remark
 
 PREFIX = "ask:"
 LOCK = ".program"
@@ -110,7 +110,7 @@ class Asked:
                         if isinstance(error, _native.Taken) and not why:
                             raise
                         if not told:
-                            print(f"tessera: the virtual card cannot be reached yet, and is tried again: {last}", file=sys.stderr, flush=True)
+                            remark(f"tessera: the virtual card cannot be reached yet, and is tried again: {last}")
                         told = True
             else:
                 failing_since = None

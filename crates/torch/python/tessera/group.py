@@ -17,7 +17,6 @@ import os
 import pathlib
 import socket
 import struct
-import sys
 import threading
 import time
 
@@ -25,6 +24,7 @@ import torch
 import torch.distributed as distributed
 
 from tessera import _native, pulse
+from tessera.remarks import remark
 
 #: torch.distributed's name of what connects devices of one kind.
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl", "xpu": "xccl"}
@@ -268,7 +268,7 @@ class Group:
             self._address, torch=torch.__version__, token=self._token, epoch=self._epoch, device=self.own.device,
             memory_bytes=self.own.memory_bytes, share=1.0, sequence=0, followers=2 * (self.count - 1),
         )  # fmt: skip
-        print(f"waiting for {self.count - 1} more at {listener.address}", file=sys.stderr, flush=True)
+        remark(f"waiting for {self.count - 1} more at {listener.address}")
         found, until = {0: self.own}, time.monotonic() + self._patience
         while len(found) < self.count or len(self._pulses) < self.count - 1:
             connection = listener.accept(1.0)
@@ -336,7 +336,7 @@ class Group:
             return True
         except (ConnectionError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             why = str(error) if isinstance(error, ValueError) else f"it did not say what it is ({type(error).__name__})"
-            print(f"a slice server was sent away: {why}", file=sys.stderr, flush=True)
+            remark(f"a slice server was sent away: {why}")
             try:
                 connection.send(json.dumps({"refused": why}).encode())
             except ConnectionError:

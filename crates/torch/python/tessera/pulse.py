@@ -6,11 +6,11 @@ a second connection to the first server, from a thread of its own.
 """
 
 import os
-import sys
 import threading
 import time
 
 from tessera import server
+from tessera.remarks import remark
 
 _BEATS = 10  # in each lease
 
@@ -64,5 +64,5 @@ class Watch:
 
 def end(why: str) -> None:
     """Ends this server from whatever thread, because its own may wait for ever."""
-    print(why, file=sys.stderr, flush=True)
+    remark(why)
     os._exit(server.FAULT)

@@ -1,11 +1,11 @@
 """What a slice server does besides computing: lets programs in one after the other, saves itself when it is asked to, and ends."""
 
 import pathlib
-import sys
 import threading
 import time
 
 from tessera import snapshot
+from tessera.remarks import remark
 
 #: Exit codes of a server: it failed itself; the host of its program has not been heard of for its lease.
 FAULT, HOST_LOST = 123, 124
@@ -63,14 +63,14 @@ class Server:
             try:
                 code = self._serve(connection)
             except Exception as error:  # Whatever a program sends or does ends its connection, never the server.
-                print(f"the program's connection ended: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                remark(f"the program's connection ended: {type(error).__name__}: {error}")
             self._connection = None
             if code is not None:
                 # Nothing that comes now may be executed: it is in no snapshot.
                 return code
             connection.close()
             if why := self._executor.lost:
-                print(why, file=sys.stderr, flush=True)
+                remark(why)
                 return FAULT
             self._executor.forget_connection()
             self._executor.tell_gone()
@@ -106,7 +106,7 @@ class Server:
         if ended_with is not None:
             return 1 if ended_with in _TAKEN else ended_with
         if silent > self._lease:
-            print(f"the host of the program has not been heard of for {silent:.0f} s: its card is given back", file=sys.stderr, flush=True)
+            remark(f"the host of the program has not been heard of for {silent:.0f} s: its card is given back")
             return HOST_LOST
         return None
 

@@ -30,6 +30,7 @@ if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
 import torch
 
 from tessera import _native, build, checkpoints, counts, group, plan, server, snapshot
+from tessera.remarks import remark
 
 #: Bytes by which an allocator of a device may hold more than the slice: it takes memory in pieces of some sizes, libraries have a place to
 #: work in, and servers of one card what they exchange.
@@ -162,7 +163,7 @@ def hold(device: str, memory: int) -> None:
         total = module.get_device_properties(device).total_memory
         module.set_per_process_memory_fraction(min(1.0, (memory + ROOM) / total), device)
     except (AttributeError, RuntimeError) as error:
-        print(f"operators may need more of {device} than the slice has: {error}", file=sys.stderr, flush=True)
+        remark(f"operators may need more of {device} than the slice has: {error}")
 
 
 def main() -> None:
@@ -246,7 +247,7 @@ class Several:
         told = self._group.told
         self.plan = plan.choose(self._slices, self._link, work, told["split"], refuse_slower=told["refuse"])
         if self._group.own.rank == 0:
-            print(self.plan, file=sys.stderr, flush=True)
+            remark(str(self.plan))
             self._describe()
 
     def _describe(self) -> None:
@@ -274,7 +275,7 @@ class Several:
         self._executor.serve(self._group.first.table)
         if self._executor.over:
             return 0
-        print("the first slice server of the card is gone", file=sys.stderr, flush=True)
+        remark("the first slice server of the card is gone")
         return server.FAULT
 
 
