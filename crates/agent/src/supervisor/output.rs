@@ -16,7 +16,6 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
-
 use tessera_diagnostics::remark;
 
 /// Bytes read from a pipe at once.
@@ -93,22 +92,25 @@ impl RotatedFile {
         Ok(Self { folder: folder.to_owned(), stream, bounds, file, length: 0, offset: 0 })
     }
 
-    /// Appends, beginning a new file where the present one is full.
+    /// Appends, beginning a new file where the present one is full. The offset counts what was written, and nothing
+    /// else, so that it is always that of a byte in a file.
     ///
     /// # Errors
-    /// What the file system says; what was not written is lost, and the offset goes on as if it had been.
+    /// What the file system says; what was not written by then is lost.
     pub fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             if self.length >= self.bounds.file_bytes {
                 self.rotate()?;
             }
             let room = usize::try_from(self.bounds.file_bytes - self.length).unwrap_or(usize::MAX);
-            let (now, later) = bytes.split_at(bytes.len().min(room));
-            self.file.write_all(now)?;
-            let written = now.len() as u64;
-            self.length += written;
-            self.offset += written;
-            bytes = later;
+            let written = match self.file.write(&bytes[..bytes.len().min(room)]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                written => written?,
+            };
+            self.length += written as u64;
+            self.offset += written as u64;
+            bytes = &bytes[written..];
         }
         Ok(())
     }
@@ -250,6 +252,22 @@ mod tests {
         assert_eq!(fs::read(Stream::Stdout.file(folder.path(), 20)).expect("kept"), b"cdddddddee");
         assert_eq!(fs::read(Stream::Stdout.file(folder.path(), 40)).expect("kept"), b"ff");
         assert_eq!(Stream::Stderr.offsets(folder.path()).expect("readable"), [0_u64; 0]);
+    }
+
+    #[test]
+    fn what_a_file_takes_before_it_takes_no_more_counts() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let bounds = Bounds { file_bytes: 1 << 20, files: 2 };
+        let mut file = RotatedFile::create(folder.path(), Stream::Stdout, bounds).expect("creatable");
+        // A pipe that nobody reads takes a part, and then says so, like a disk that becomes full.
+        let (unread, pipe) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).expect("a pipe");
+        file.file = File::from(pipe);
+        file.append(&[b'x'; 1 << 20]).expect_err("pipes do not take so much");
+        let mut taken = Vec::new();
+        drop(file.file);
+        File::from(unread).read_to_end(&mut taken).expect("readable");
+        assert!(!taken.is_empty());
+        assert_eq!((file.offset, file.length), (taken.len() as u64, taken.len() as u64));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use tessera_checkpoint::free_bytes;
-
 use tessera_diagnostics::remark;
 
 /// Removes what a dump that failed has written, on a thread of its own: a disk may take its time.
