@@ -1,7 +1,5 @@
 //! What a supervisor begins: the program, what runs beside it, and images of both.
 
-use tessera_diagnostics::remark;
-
 use super::super::companion::{Companion, Said};
 use super::super::machine::Event;
 use super::super::output::Pump;
@@ -51,7 +49,7 @@ impl Shell {
 
     /// Starts the program: at once, or when what is to run beside it says so.
     pub(super) fn start(&mut self) -> Result<Option<ProcessId>, NoStart> {
-        self.pump();
+        self.pump()?;
         let prepared = self.ready.as_mut().and_then(|ready| ready.as_mut().ok()?.beside.take());
         let Some(prepared) = prepared else { return self.start_program() };
         let imaging = self.imaging.as_mut();
@@ -79,12 +77,12 @@ impl Shell {
         Ok(process)
     }
 
-    fn pump(&mut self) {
+    /// Has the output read: a program that writes what nobody reads is killed for it.
+    fn pump(&mut self) -> Result<(), NoStart> {
         let outputs = self.ready.as_mut().and_then(|ready| ready.as_mut().ok()?.outputs.take());
-        match outputs.map(Pump::start).transpose() {
-            Ok(pump) => self.pump = pump,
-            Err(error) => remark!("the worker's output is lost: {error}"),
-        }
+        let started = outputs.map(Pump::start).transpose();
+        self.pump = started.map_err(|error| NoStart::by_node(format!("its output cannot be read: {error}")))?;
+        Ok(())
     }
 
     pub(super) fn begin_dump(&mut self) -> Result<(), String> {
