@@ -89,6 +89,23 @@ fn a_failure_that_cannot_be_said_ends_as_one_that_can() {
     }
 }
 
+#[test]
+fn a_judge_that_cannot_be_answered_is_output_that_cannot_be_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let asked = folder.path().join("asked");
+    std::fs::write(&asked, "N,alpha,16000,65536,2,T4\nS\nA,0,whole,4000,1024,2,1000,\n").expect("writable");
+    let judged = |out: Stdio| {
+        let mut simulate = command(folder.path(), &["simulate", "--online", "--policy", "best-fit"]);
+        let ended = simulate.stdin(File::open(&asked).expect("written")).stdout(out).output();
+        let ended = ended.expect("the program starts");
+        (ended.status.code().expect("it was not killed"), text(&ended.stderr))
+    };
+    let (code, err) = judged(full().into());
+    assert_eq!(code, 8, "{err}");
+    assert!(err.starts_with("error: the output cannot be written"), "{err}");
+    assert_eq!(judged(unread().into()), (141, String::new()));
+}
+
 /// A port of loopback where nobody listens.
 fn closed_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port()

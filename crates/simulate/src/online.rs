@@ -26,9 +26,12 @@ pub enum OnlineError {
         /// What is wrong and what would be right.
         problem: String,
     },
-    /// The pipe broke.
+    /// The judge cannot be heard.
     #[error("the conversation broke off: {0}")]
-    Io(#[from] std::io::Error),
+    Unheard(#[source] std::io::Error),
+    /// The judge cannot be answered.
+    #[error("the answers cannot be written: {0}")]
+    Unanswered(#[source] std::io::Error),
     /// The engine contradicted itself.
     #[error("the engine failed: {0}")]
     Engine(String),
@@ -52,14 +55,14 @@ pub struct OnlineOptions {
 pub fn converse(input: impl BufRead, mut output: impl Write, options: OnlineOptions) -> Result<(), OnlineError> {
     let mut conversation = Conversation::new(options);
     for (number, line) in (1u64..).zip(input.lines()) {
-        let line = line?;
+        let line = line.map_err(OnlineError::Unheard)?;
         let wrong = |problem| OnlineError::Line { line: number, problem };
         let heard = Heard::parse(line.trim_end()).map_err(wrong)?;
         match conversation.hear(heard)? {
             Reply::Nothing => {}
             Reply::Lines(lines) => {
-                output.write_all(lines.as_bytes())?;
-                output.flush()?;
+                let written = output.write_all(lines.as_bytes()).and_then(|()| output.flush());
+                written.map_err(OnlineError::Unanswered)?;
             }
             Reply::OutOfTurn(problem) => return Err(wrong(problem.to_owned())),
             Reply::End => return Ok(()),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tessera_simulate::cards::{self, CardsOptions};
-use tessera_simulate::online::{self, OnlineOptions};
+use tessera_simulate::online::{self, OnlineError, OnlineOptions};
 use tessera_simulate::placer::{Choice, Moves};
 use tessera_simulate::timeline::{self, Compaction, TimelineOptions};
 use tessera_simulate::trace::{self, JobList, TraceNode};
@@ -14,6 +14,7 @@ use tessera_simulate::{report, saturate};
 use crate::args::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::print::unwritten;
 
 /// Runs the command.
 ///
@@ -58,7 +59,10 @@ fn converse(args: &PlacerArgs) -> Result<Exit, Failure> {
     };
     let options = OnlineOptions { policy, seed: args.seed, moves: moves(args) };
     let talked = online::converse(io::stdin().lock(), io::stdout().lock(), options);
-    talked.map_err(|error| Failure::from_error(Exit::Failed, "the conversation ended early", &error))?;
+    talked.map_err(|error| match error {
+        OnlineError::Unanswered(error) => unwritten(&error),
+        error => Failure::from_error(Exit::Failed, "the conversation ended early", &error),
+    })?;
     Ok(Exit::Done)
 }
 
