@@ -163,8 +163,7 @@ impl Printer {
     /// # Errors
     /// A [`Failure`] when the output cannot be written.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let written = self.out.write_all(bytes).and_then(|()| self.out.flush());
-        written.map_err(|error| unwritten(&error))
+        put(&mut self.out, bytes)
     }
 }
 
@@ -173,8 +172,11 @@ impl Printer {
 /// # Errors
 /// A [`Failure`] when it cannot be written.
 pub fn text(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+    put(&mut io::stdout(), text.as_bytes())
+}
+
+fn put(out: &mut dyn Write, bytes: &[u8]) -> Result<(), Failure> {
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
 }
 
 /// Why output was not written; a reader that has gone away ends the command like SIGPIPE.

@@ -16,7 +16,6 @@ use tessera_api::v1::{
 };
 use tessera_client::watch::{ListedPart, Start, Update};
 use tessera_client::{Address, Client, ClientError, Settings};
-use tessera_diagnostics::remark;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::layout::{Layout, Plan};
@@ -53,7 +52,7 @@ pub async fn dev(args: DevArgs) -> Result<Exit, Failure> {
         () = token.cancelled() => Ok(()),
         () = stop_after(args.stop_after) => Ok(()),
     };
-    remark!("stopping what was started ...");
+    print::remark("stopping what was started ...");
     stop(&layout, &mut children, folder.is_temporary()).await;
     result.map(|()| Exit::Done)
 }
@@ -90,7 +89,12 @@ async fn run(args: &DevArgs, layout: &Layout, children: &mut Children) -> Result
     greet(&client, layout).await?;
     loop {
         let ended = children.first_end().await;
-        remark!("{} ended ({}); the rest goes on; its log: {}", ended.name, ended.how, ended.log.display());
+        print::remark(&format!(
+            "{} ended ({}); the rest goes on; its log: {}",
+            ended.name,
+            ended.how,
+            ended.log.display()
+        ));
     }
 }
 
@@ -246,7 +250,7 @@ async fn stop_workers(layout: &Layout) {
         if let Some(supervisor) = status.supervisor.filter(|supervisor| supervisor.is_alive())
             && let Err(error) = tessera_agent::process::kill_pid(supervisor.pid)
         {
-            remark!("the supervisor {} cannot be ended: {}", supervisor.pid, chain(&error));
+            print::remark(&format!("the supervisor {} cannot be ended: {}", supervisor.pid, chain(&error)));
         }
     }
 }

@@ -11,7 +11,6 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tessera_diagnostics::remark;
 use tokio::process::{ChildStdin, Command};
 use tokio::time::timeout;
 
@@ -97,7 +96,7 @@ impl Children {
         }
         let waits = ending.into_iter().map(|mut child| async move {
             if timeout(patience, child.process.wait()).await.is_err() {
-                remark!("{} does not end; killing it", child.name);
+                crate::print::remark(&format!("{} does not end; killing it", child.name));
                 signal(&child, Signal::SIGKILL);
                 // It is reaped by the runtime; nothing more can be done when even that fails.
                 let _ = child.process.wait().await;
