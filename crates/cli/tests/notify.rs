@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::program::{full, stuffed, unread};
+
 /// How long anything may take here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -21,6 +23,11 @@ struct Service {
 
 impl Service {
     fn start(folder: &Path, arguments: &[&str]) -> Self {
+        Self::logging_into(Stdio::inherit(), folder, arguments)
+    }
+
+    /// One whose log goes to `log`.
+    fn logging_into(log: impl Into<Stdio>, folder: &Path, arguments: &[&str]) -> Self {
         let path = folder.join("notify");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -31,6 +38,7 @@ impl Service {
             .env("NOTIFY_SOCKET", &path)
             .env("WATCHDOG_USEC", "30000000")
             .stdout(Stdio::null())
+            .stderr(log)
             .spawn()
             .expect("the program starts");
         Self { child, socket }
@@ -94,6 +102,28 @@ fn a_member_that_is_ended_as_soon_as_it_leads_ends_well() {
         let made = init.args(["cluster", "init", "--server", &listen]).output().expect("the program starts");
         assert!(made.status.success(), "{made:?}");
         member.end();
+    }
+}
+
+#[test]
+fn members_and_agents_whose_log_cannot_be_written_serve_all_the_same() {
+    let (_reader, stuffed) = stuffed();
+    for log in [Stdio::from(full()), unread().into(), stuffed.into()] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listen = format!("127.0.0.1:{}", closed_port());
+        let arguments = ["server", "--listen", &listen, "--log", "trace"];
+        let mut member = Service::logging_into(log, folder.path(), &arguments);
+        assert_eq!(member.says(), "READY=1");
+        TcpStream::connect(&listen).expect("it is reached");
+        member.end();
+    }
+    for log in [Stdio::from(full()), unread().into()] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let nobody = format!("127.0.0.1:{}", closed_port());
+        let arguments = ["agent", "--name", "n", "--no-cards", "--run-as", "agent", "--server", &nobody];
+        let mut agent = Service::logging_into(log, folder.path(), &arguments);
+        assert_eq!([agent.says(), agent.says()], ["READY=1", "WATCHDOG=1"]);
+        agent.end();
     }
 }
 

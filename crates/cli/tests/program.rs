@@ -1,10 +1,12 @@
 //! The program from outside: help, errors and exit codes, without any control plane.
 
 use std::fs::File;
-use std::io::{PipeWriter, pipe};
+use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use nix::fcntl::{FcntlArg, fcntl};
 
 /// The program with a configuration folder of its own and nothing of this environment.
 fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -35,13 +37,21 @@ fn run_into(out: impl Into<Stdio>, arguments: &[&str]) -> (i32, String) {
 }
 
 /// A device that is always full.
-fn full() -> File {
+pub fn full() -> File {
     File::options().write(true).open("/dev/full").expect("every Linux has it")
 }
 
-/// A pipe that nobody reads.
-fn unread() -> PipeWriter {
+/// A pipe that nobody reads any more.
+pub fn unread() -> PipeWriter {
     pipe().expect("a pipe").1
+}
+
+/// A full pipe that its reader holds open and does not read.
+pub fn stuffed() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().expect("a pipe");
+    let size = fcntl(&writer, FcntlArg::F_GETPIPE_SZ).expect("pipes have a size");
+    writer.write_all(&vec![b'x'; usize::try_from(size).expect("a size")]).expect("there is as much room");
+    (reader, writer)
 }
 
 /// Commands that answer without a control plane.
@@ -74,8 +84,9 @@ fn an_answer_that_nobody_reads_ends_quietly_as_one_that_sigpipe_ended() {
 #[test]
 fn a_failure_that_cannot_be_said_ends_as_one_that_can() {
     let server = format!("127.0.0.1:{}", closed_port());
-    let failing: [(&[&str], i32); 4] = [
+    let failing: [(&[&str], i32); 5] = [
         (&["job", "list", "-s", &server, "--timeout", "1s"], 5),
+        (&["job", "list", "-vv", "-s", &server, "--timeout", "1s"], 5),
         (&["cluster", "status", "-s", &server, "--timeout", "1s"], 5),
         (&["job", "sumbit"], 2),
         (&["context", "use", "nowhere"], 3),
@@ -87,6 +98,16 @@ fn a_failure_that_cannot_be_said_ends_as_one_that_can() {
             assert_eq!(ended.expect("the program starts").code(), Some(code), "{arguments:?}");
         }
     }
+}
+
+#[test]
+fn who_holds_standard_error_and_does_not_read_it_holds_nothing_up() {
+    let server = format!("127.0.0.1:{}", closed_port());
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_reader, err) = stuffed();
+    let arguments = ["job", "list", "-vv", "-s", &server, "--timeout", "1s"];
+    let ended = command(folder.path(), &arguments).stderr(err).status();
+    assert_eq!(ended.expect("the program starts").code(), Some(5));
 }
 
 #[test]
