@@ -25,10 +25,10 @@ const MAX_UNSENT: usize = 1 << 20;
 /// One agent.
 #[derive(Debug)]
 struct Connection {
-    stream: UnixStream,
+    /// `None`: it is over, and closed, so that the agent knows and can come again.
+    stream: Option<UnixStream>,
     inbox: Inbox,
     unsent: Vec<u8>,
-    open: bool,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Connections {
 pub struct Received {
     /// Requests, each with the number of the connection to answer on.
     pub requests: Vec<(usize, Request)>,
-    /// The first connection, of the agent that started this supervisor, has ended.
+    /// The first connection, of the agent that started this supervisor, is over.
     pub starter_gone: bool,
 }
 
@@ -70,9 +70,9 @@ impl Connections {
     #[must_use]
     pub fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut list = vec![(self.listener.as_fd(), PollFlags::POLLIN)];
-        list.extend(self.connections.iter().filter(|connection| connection.open).map(|connection| {
+        list.extend(self.connections.iter().filter_map(|connection| {
             let output = if connection.unsent.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
-            (connection.stream.as_fd(), PollFlags::POLLIN | output)
+            Some((connection.stream.as_ref()?.as_fd(), PollFlags::POLLIN | output))
         }));
         list
     }
@@ -82,11 +82,10 @@ impl Connections {
         self.accept();
         let mut received = Received::default();
         for (number, connection) in self.connections.iter_mut().enumerate() {
-            let was_open = connection.open;
             connection.flush();
             received.requests.extend(connection.read().into_iter().map(|request| (number, request)));
-            received.starter_gone |= number == 0 && was_open && !connection.open;
         }
+        received.starter_gone = self.connections.first().is_none_or(|starter| starter.stream.is_none());
         received
     }
 
@@ -119,9 +118,9 @@ impl Connections {
 
     fn add(&mut self, stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let connection = Connection { stream, inbox: Inbox::default(), unsent: Vec::new(), open: true };
+        let connection = Connection { stream: Some(stream), inbox: Inbox::default(), unsent: Vec::new() };
         // Slot 0 stays the starter's for ever; of the others a closed one is used again.
-        let free = self.connections.iter().skip(1).position(|connection| !connection.open);
+        let free = self.connections.iter().skip(1).position(|connection| connection.stream.is_none());
         match free {
             Some(slot) => self.connections[slot + 1] = connection,
             None if self.connections.len() < MAX_CONNECTIONS => self.connections.push(connection),
@@ -135,15 +134,12 @@ impl Connection {
     fn read(&mut self) -> Vec<Request> {
         let mut buffer = [0; 4096];
         for _ in 0..READS_IN_A_TURN {
-            if !self.open {
-                break;
-            }
-            match self.stream.read(&mut buffer) {
-                Ok(0) => self.open = false,
-                Ok(length) => self.inbox.push(&buffer[..length]),
+            let Some(stream) = &mut self.stream else { break };
+            match stream.read(&mut buffer) {
+                Ok(length) if length > 0 => self.inbox.push(&buffer[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => self.open = false,
+                Ok(_) | Err(_) => self.stream = None,
             }
         }
         let mut requests = Vec::new();
@@ -153,7 +149,7 @@ impl Connection {
                 Ok(None) => return requests,
                 Err(error) => {
                     remark!("an agent was cut off: {error}");
-                    self.open = false;
+                    self.stream = None;
                     return requests;
                 }
             }
@@ -162,23 +158,23 @@ impl Connection {
 
     fn send(&mut self, notice: &Notice) {
         match encode(notice) {
-            Ok(frame) if self.open && self.unsent.len() + frame.len() <= MAX_UNSENT => {
+            Ok(_) if self.stream.is_none() => {}
+            Ok(frame) if self.unsent.len() + frame.len() <= MAX_UNSENT => {
                 self.unsent.extend_from_slice(&frame);
                 self.flush();
             }
-            Ok(_) => self.open = false,
+            Ok(_) => self.stream = None,
             Err(error) => remark!("a notice cannot be sent: {error}"),
         }
     }
 
     fn flush(&mut self) {
-        while self.open && !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(0) => self.open = false,
-                Ok(length) => drop(self.unsent.drain(..length)),
+        while let Some(stream) = self.stream.as_mut().filter(|_| !self.unsent.is_empty()) {
+            match stream.write(&self.unsent) {
+                Ok(length) if length > 0 => drop(self.unsent.drain(..length)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => self.open = false,
+                Ok(_) | Err(_) => self.stream = None,
             }
         }
     }

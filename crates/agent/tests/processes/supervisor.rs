@@ -293,6 +293,17 @@ fn a_later_agent_finds_the_worker_unharmed() {
 }
 
 #[test]
+fn an_agent_that_is_cut_off_knows_it_and_can_come_again() {
+    let mut worker = Supervised::start(launch("exec sleep 1000"));
+    worker.send_bytes(&[0xff; 8]);
+    while worker.notice().is_some() {}
+    worker.connect();
+    assert_eq!(worker.until_answered().phase, Phase::Running);
+    worker.stop(Duration::ZERO);
+    assert_eq!(worker.stopped().cause, Some(Cause::Ordered));
+}
+
+#[test]
 fn without_the_word_to_begin_nothing_starts() {
     let mut worker = Supervised::prepare(launch("touch \"$FOLDER/ran\""));
     worker.hang_up();

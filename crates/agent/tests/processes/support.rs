@@ -111,8 +111,12 @@ impl Supervised {
     }
 
     pub fn send(&mut self, request: &Request) {
-        let frame = encode(request).expect("short");
-        self.stream.as_mut().expect("connected").write_all(&frame).expect("the supervisor reads");
+        self.send_bytes(&encode(request).expect("short"));
+    }
+
+    /// Sends what need not be a request.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.as_mut().expect("connected").write_all(bytes).expect("the supervisor reads");
     }
 
     /// The next notice; `None` when the supervisor has closed the socket.
