@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::future::join_all;
 use nix::fcntl::{Flock, FlockArg};
@@ -45,9 +46,9 @@ use crate::turns::TurnBook;
 use crate::turns::table::Table;
 use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
-use crate::worker::link::ask_status;
+use crate::worker::socket::ask_status;
 use crate::worker::spare::Spare;
-use crate::worker::{AccountError, Accounts, Fence, RunAs};
+use crate::worker::{AccountError, Accounts, Fence, RunAs, Straggler};
 
 /// An agent cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -267,6 +268,7 @@ impl Agent {
             tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));
         }
         tasks.once("cleaning", remove_expired(self.folders, self.shelf, retention, end.clone()));
+        see_off_stragglers(&workers, self.config.limits.kill_confirmation, &tasks, &end);
         let conduct = Conduct { node, workers, connector: self.connector, random: StdRng::from_os_rng() };
         conduct.run(host, (address, inbox), tasks, end).await;
         Ok(())
@@ -371,6 +373,18 @@ async fn find_devices(config: &AgentConfig) -> Result<NodeDevices, AgentError> {
         tracing::warn!(card = report.card_index, reason = report.reason, "a card cannot be used");
     }
     Ok(devices)
+}
+
+/// Sees off supervisors whose workers an earlier agent has seen end, or nobody.
+fn see_off_stragglers(workers: &[WorkerRecord], patience: Duration, tasks: &Supervisor, end: &CancellationToken) {
+    for over in workers.iter().map(|found| &found.status).filter(|status| status.is_final()) {
+        if let Some(supervisor) = Straggler::of(over) {
+            let (gone, end) = (supervisor.see_off(over.worker, patience), end.clone());
+            tasks.once("supervisor", async move {
+                end.run_until_cancelled(gone).await;
+            });
+        }
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<Inbound, AgentError> {

@@ -35,6 +35,14 @@ impl ProcessId {
             && has_live_thread(self.pid)
     }
 
+    /// Sends SIGKILL to this very process; one that is gone is a success.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn kill(self) -> Result<(), Errno> {
+        if self.is_alive() { kill_pid(self.pid) } else { Ok(()) }
+    }
+
     /// Sends a signal to the process group of this process, if it is still this very process (a zombie keeps its pid
     /// and its group's number from being used again).
     pub fn signal_group(self, signal: Signal) -> bool {

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::cgroup::{GroupRecord, WorkerGroup};
 use crate::supervisor::message::Request;
 use crate::worker::folder::WorkerFolder;
-use crate::worker::link::{connect, send};
+use crate::worker::socket::{connect, send};
 
 /// How long a supervisor may take to let this agent in, or to take a word.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -89,23 +89,27 @@ impl Launcher {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the worker's folder, starts its supervisor, and makes the order durable meanwhile. `began`: since when,
-    /// in milliseconds since the Unix epoch.
+    /// Writes the worker's folder and starts its supervisor. `began`: since when, in milliseconds since the Unix epoch.
     ///
     /// # Errors
     /// When something cannot be prepared; nothing of the worker runs then.
     pub async fn prepare(&self, order: &LaunchOrder, began: u64) -> Result<Prepared, LaunchError> {
         let folder = self.folders.of(order.worker);
-        let (own, order, into) = (self.clone(), order.clone(), folder.clone());
+        let (own, order) = (self.clone(), order.clone());
         let start = move || {
-            own.write(&order, &into, began)?;
-            own.start_supervisor(&into)
+            own.write(&order, &folder, began)?;
+            own.start_supervisor(&folder)
         };
         let started = tokio::task::spawn_blocking(start).await;
-        let prepared = started.map_err(|error| LaunchError::Folder(io::Error::other(error)))??;
-        // Without the word to begin, a supervisor whose starter goes away starts nothing.
-        make_durable(folder.essentials()).await.map_err(LaunchError::Folder)?;
-        Ok(prepared)
+        started.map_err(|error| LaunchError::Folder(io::Error::other(error)))?
+    }
+
+    /// Makes the order of a worker durable, while its supervisor makes everything ready.
+    ///
+    /// # Errors
+    /// When it cannot be; the worker must not begin then.
+    pub async fn keep_order(&self, worker: WorkerId) -> Result<(), LaunchError> {
+        make_durable(self.folders.of(worker).essentials()).await.map_err(LaunchError::Folder)
     }
 
     /// Tells the cards what an adopted worker holds of them, and remembers whom it runs as.

@@ -1,24 +1,24 @@
 //! The task beside each worker: it speaks with the supervisor, and searches for what is left when that is gone.
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::process::Child;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::folder::WorkerFolder;
 use super::launch::{LaunchError, Launcher, Prepared};
+use super::socket::{connect, send};
+use super::straggler::Straggler;
 use super::sweep::{Swept, sweep};
 use crate::boot::{BootTime, unix_millis};
 use crate::checkpoints::{Hindrance, Saver};
 use crate::host::{Line, Wanted, Wishes};
 use crate::node::{CheckpointNews, LaunchOrder};
-use crate::process::kill_pid;
-use crate::supervisor::SOCKET_FILE;
-use crate::supervisor::message::{Inbox, Notice, Request, encode};
+use crate::process::ProcessId;
+use crate::supervisor::message::{Inbox, Notice, Request};
 use crate::supervisor::status::{Cause, Phase, Status};
 
 /// Wait before an unconfirmed kill is tried again, or a supervisor that cannot be reached is called again.
@@ -45,16 +45,21 @@ pub struct Link {
 impl Link {
     /// Launches the worker and stays with it to its end.
     pub async fn launch(mut self, launcher: Launcher, order: LaunchOrder) {
+        let supervisor = self.run(&launcher, &order).await;
+        self.release(&launcher, supervisor).await;
+    }
+
+    /// Launches the worker and follows it until it is over; answers its supervisor, where there was one.
+    async fn run(&mut self, launcher: &Launcher, order: &LaunchOrder) -> Option<Straggler> {
         let began = unix_millis();
         self.line.status.ordered_unix_ms = Some(began);
-        match launcher.prepare(&order, began).await {
+        match launcher.prepare(order, began).await {
             Ok(Prepared { child, stream }) => {
-                if !self.has_checkpoint(&launcher, &order).await {
+                if !(self.has_order(launcher).await && self.has_checkpoint(launcher, order).await) {
                     // A supervisor whose starter goes away without the word to begin starts nothing, and ends.
                     drop(stream);
                     self.tell().await;
-                    self.see_off(child, FIRST_WORD).await;
-                    return launcher.release_slices(self.line.status.worker).await;
+                    return Some(Straggler::Own(child));
                 }
                 let status = &self.line.status;
                 let owner = launcher.owner_of(status.worker);
@@ -66,24 +71,19 @@ impl Link {
                     spare.make_spare().await;
                 });
                 let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
-                self.follow_own(child, stream).await;
+                Some(self.follow_own(child, stream).await)
             }
             // Somebody ordered what an earlier agent had begun: it is found, or searched for, and never begun again.
             Err(LaunchError::StartedBefore) => {
                 tracing::warn!(worker = %self.line.status.worker, "a worker that was here before is ordered to run");
-                self.follow_by_socket().await;
-                self.conclude().await;
+                self.follow_earlier().await
             }
             Err(error) => {
-                tracing::warn!(%error, worker = %self.line.status.worker, "a worker cannot be started");
-                self.line.status.phase = Phase::Stopped;
-                self.line.status.cause = Some(error.cause());
-                self.line.status.message = error.to_string();
-                self.line.status.stopped_unix_ms = Some(unix_millis());
+                self.cannot_start(&error);
                 self.tell().await;
+                None
             }
         }
-        launcher.release_slices(self.line.status.worker).await;
     }
 
     /// Finds the worker of an earlier agent and stays with it to its end.
@@ -99,9 +99,23 @@ impl Link {
                 saver.heard(&self.line.status);
             }
         }
-        self.follow_by_socket().await;
-        self.conclude().await;
-        launcher.release_slices(self.line.status.worker).await;
+        let supervisor = self.follow_earlier().await;
+        self.release(&launcher, supervisor).await;
+    }
+
+    /// Frees what the worker held, now that it is over, and stays with its supervisor until that is gone.
+    async fn release(&self, launcher: &Launcher, supervisor: Option<Straggler>) {
+        let worker = self.line.status.worker;
+        launcher.release_slices(worker).await;
+        if let Some(supervisor) = supervisor {
+            supervisor.see_off(worker, self.patience).await;
+        }
+    }
+
+    /// Waits until the order is on disk; answers whether it is. Without it the worker is never begun.
+    async fn has_order(&mut self, launcher: &Launcher) -> bool {
+        let kept = launcher.keep_order(self.line.status.worker).await;
+        kept.inspect_err(|error| self.cannot_start(error)).is_ok()
     }
 
     /// Brings the checkpoint that the worker goes on from; answers whether it can be started. It cannot when the
@@ -111,7 +125,8 @@ impl Link {
             brought = launcher.bring_checkpoint(order) => match brought {
                 Ok(()) => return true,
                 Err(unusable) => {
-                    tracing::warn!(worker = %order.worker, error = %unusable, "a worker cannot go on from its checkpoint");
+                    let worker = order.worker;
+                    tracing::warn!(%worker, error = %unusable, "a worker cannot go on from its checkpoint");
                     let cause = match unusable.why {
                         Hindrance::Node => Cause::NodeFault,
                         why => {
@@ -125,11 +140,19 @@ impl Link {
             },
             cause = stopped(&mut self.line.wanted) => (cause, "it was stopped before it was started".to_owned()),
         };
-        self.line.status.phase = Phase::Stopped;
-        self.line.status.cause = Some(cause);
-        self.line.status.message = message;
-        self.line.status.stopped_unix_ms = Some(unix_millis());
+        self.never_started(cause, message);
         false
+    }
+
+    fn cannot_start(&mut self, error: &LaunchError) {
+        tracing::warn!(%error, worker = %self.line.status.worker, "a worker cannot be started");
+        self.never_started(error.cause(), error.to_string());
+    }
+
+    fn never_started(&mut self, cause: Cause, message: String) {
+        let status = &mut self.line.status;
+        (status.phase, status.cause, status.message) = (Phase::Stopped, Some(cause), message);
+        status.stopped_unix_ms = Some(unix_millis());
     }
 
     /// Lets a program that runs connect to its control socket.
@@ -155,7 +178,8 @@ impl Link {
         self.line.tell().await;
     }
 
-    async fn follow_own(&mut self, mut child: Child, stream: io::Result<UnixStream>) {
+    /// Follows the worker of a supervisor that this agent has started until it is over; answers the supervisor.
+    async fn follow_own(&mut self, mut child: Child, stream: io::Result<UnixStream>) -> Straggler {
         match stream {
             Ok(stream) => {
                 if !self.follow(stream, true).await {
@@ -168,34 +192,16 @@ impl Link {
             }
             Err(error) => tracing::warn!(%error, worker = %self.line.status.worker, "no socket to the supervisor"),
         }
-        // It may have cut this agent off and still be at work, or this agent may have had no room for another socket.
-        while !self.line.status.is_final() {
-            self.follow_by_socket().await;
-            if self.line.status.is_final() || timeout(AGAIN, child.wait()).await.is_ok() {
-                break;
-            }
-        }
-        self.see_off(child, self.patience).await;
+        // It may have cut this agent off and still be at work, and it may have said the end unheard and stay.
         self.conclude().await;
+        Straggler::Own(child)
     }
 
-    /// Stays with a supervisor that has nothing left to do until it is gone. One that does not end `within` that time
-    /// is killed.
-    async fn see_off(&self, mut child: Child, within: Duration) {
-        let worker = self.line.status.worker;
-        let mut ended = timeout(within, child.wait()).await;
-        if ended.is_err() {
-            tracing::warn!(%worker, "a supervisor does not end, though its worker is over; it is killed");
-            // It may have ended just now.
-            let _ = child.start_kill();
-            ended = timeout(self.patience, child.wait()).await;
-        }
-        match ended {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%worker, %error, "the supervisor cannot be waited for"),
-            // The runtime collects it, should the kernel let it go one day.
-            Err(_) => tracing::error!(%worker, "a supervisor was killed and is still there"),
-        }
+    /// Follows a worker that an earlier agent has started until it is over; answers its supervisor, if that is known.
+    async fn follow_earlier(&mut self) -> Option<Straggler> {
+        self.follow_by_socket().await;
+        self.conclude().await;
+        Straggler::of(&self.line.status)
     }
 
     /// Connects as long as there is someone to connect to.
@@ -212,8 +218,9 @@ impl Link {
         }
     }
 
-    /// Speaks with the supervisor until the worker is over or the connection ends. The lease goes before the word to begin: on a busy machine
-    /// the one that the worker was launched with may be over by now. Answers whether the supervisor said something.
+    /// Speaks with the supervisor until the worker is over or the connection ends. The lease goes before the word to
+    /// begin: on a busy machine the one that the worker was launched with may be over by now. Answers whether the
+    /// supervisor said something.
     async fn follow(&mut self, mut stream: UnixStream, begins: bool) -> bool {
         let began = BootTime::now();
         let mut heard = false;
@@ -285,8 +292,7 @@ impl Link {
     /// Its worker dies with it; what else is left is found by the search that follows.
     fn kill_supervisor(&self) {
         tracing::error!(worker = %self.line.status.worker, "the supervisor does not act on its deadline; it is killed");
-        let alive = self.line.status.supervisor.filter(|supervisor| supervisor.is_alive());
-        if let Some(Err(error)) = alive.map(|supervisor| kill_pid(supervisor.pid)) {
+        if let Some(Err(error)) = self.line.status.supervisor.map(ProcessId::kill) {
             tracing::error!(worker = %self.line.status.worker, %error, "the supervisor cannot be killed");
         }
     }
@@ -316,7 +322,7 @@ impl Link {
         }
     }
 
-    /// The supervisor is gone: what it left on disk counts, or else what a search finds.
+    /// Where no supervisor is at work any more, what it left on disk counts, or else what a search finds.
     async fn conclude(&mut self) {
         while !self.line.status.is_final() {
             let (folder, cgroup) = (self.folder.clone(), self.cgroup.clone());
@@ -367,33 +373,4 @@ async fn due(saver: Option<&Saver>, status: &Status) -> u64 {
 /// Waits until the worker is told to stop; answers why.
 async fn stopped(wanted: &mut Wishes) -> Cause {
     wanted.until(|wanted| wanted.stop.is_some()).await.stop.map_or(Cause::Ordered, |(_, _, cause)| cause)
-}
-
-pub(crate) async fn send(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
-    let frame = encode(request).map_err(io::Error::other)?;
-    stream.write_all(&frame).await
-}
-
-/// Connects through the open folder: the path of a socket may have 107 bytes only, that of a folder any number.
-pub(crate) async fn connect(folder: &WorkerFolder) -> io::Result<UnixStream> {
-    let opened = tokio::fs::File::open(folder.path()).await?;
-    UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET_FILE}", opened.as_raw_fd())).await
-}
-
-/// What the supervisor in a folder says of its worker; `None` when there is none, or it does not answer in time.
-pub async fn ask_status(folder: &WorkerFolder) -> Option<Status> {
-    let ask = async {
-        let mut stream = connect(folder).await.ok()?;
-        send(&mut stream, &Request::Status).await.ok()?;
-        let mut inbox = Inbox::default();
-        let mut buffer = [0; 4096];
-        loop {
-            let length = stream.read(&mut buffer).await.ok().filter(|length| *length > 0)?;
-            inbox.push(&buffer[..length]);
-            if let Some(notice) = inbox.take::<Notice>().ok()? {
-                return Some(notice.status);
-            }
-        }
-    };
-    timeout(AGAIN, ask).await.ok().flatten()
 }

@@ -13,7 +13,9 @@ mod launch_error;
 pub mod link;
 mod program;
 mod slices_file;
+pub(crate) mod socket;
 pub mod spare;
+mod straggler;
 pub mod sweep;
 mod terms;
 mod used;
@@ -29,6 +31,7 @@ pub(crate) use environment::{
 pub(crate) use folder::WORK_FOLDER;
 pub use id::WorkerId;
 pub(crate) use image::snapshot_in;
+pub(crate) use straggler::Straggler;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};
 pub use used::{Measurable, Meter, WorkerUse};
 pub(crate) use written::written_by;

@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use nix::sys::signal::Signal;
 use tessera_agent::process::{ProcessStat, all_pids};
+use tessera_agent::supervisor::status::Status;
 use tessera_api::v1 as wire;
 use wire::{WorkerDesire, WorkerPhase};
 
 use super::leader::{Leader, order};
 use super::outlived::AgentProcess;
-use super::support::{supervisor_program, wait_for};
+use super::support::{running_status, supervisor_program, wait_for};
 
 const WORKERS: u64 = 30;
 /// Files that an agent may have open for a moment, for whatever it does meanwhile.
@@ -71,13 +73,46 @@ async fn nothing_of_workers_that_are_over_stays_in_the_agent() {
     nothing_stays(&supervisor_program()).await;
 }
 
+/// A program in `folder` that supervises, and stays when its worker is over.
+fn staying_in(folder: &Path) -> PathBuf {
+    let stays = folder.join("stays");
+    fs::write(&stays, format!("#!/bin/sh\nexec {} --stays \"$@\"\n", supervisor_program().display()))
+        .expect("writable");
+    fs::set_permissions(&stays, fs::Permissions::from_mode(0o755)).expect("mine");
+    stays
+}
+
 /// The end of a worker is what its supervisor says, not when its socket closes, nor that it ends by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_supervisor_that_has_said_the_end_and_stays_is_ended() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let stays = folder.path().join("stays");
-    let script = format!("#!/bin/sh\n{} \"$@\"\nexec sleep 600\n", supervisor_program().display());
-    fs::write(&stays, script).expect("writable");
-    fs::set_permissions(&stays, fs::Permissions::from_mode(0o755)).expect("mine");
-    nothing_stays(&stays).await;
+    nothing_stays(&staying_in(folder.path())).await;
+}
+
+/// Of the two the second ends while there is no agent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_supervisor_that_an_earlier_agent_started_and_stays_is_ended() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    let mut agent = AgentProcess::supervised_by(&leader, &staying_in(folder.path()));
+    leader.welcome().await;
+    let run = |allocation| order(allocation, WorkerDesire::Run, "exec sleep 600");
+    leader.order(true, vec![run(1), run(2)]).await;
+    for allocation in [1, 2] {
+        leader.report_of(allocation, WorkerPhase::Running).await;
+    }
+    let folders = [1, 2].map(|allocation| agent.data().join("workers").join(format!("{allocation}-10-0")));
+    let supervisors = folders.each_ref().map(|folder| running_status(folder).supervisor.expect("at work"));
+
+    agent.kill();
+    running_status(&folders[1]).process.expect("it runs").signal_group(Signal::SIGKILL);
+    let ended = || Status::load(&folders[1]).expect("readable").filter(Status::is_final);
+    wait_for("an end that no agent sees", ended);
+    agent.start_again();
+    leader.welcome().await;
+    leader.order(true, vec![order(1, WorkerDesire::Stop, "")]).await;
+    leader.report_of(1, WorkerPhase::Stopped).await;
+    for supervisor in supervisors {
+        wait_for("the supervisor to be ended", || (!supervisor.is_alive()).then_some(()));
+    }
 }

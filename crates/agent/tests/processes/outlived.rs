@@ -51,8 +51,16 @@ impl AgentProcess {
     }
 
     pub fn kill_and_start_again(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    pub fn kill(&mut self) {
         self.child.kill().expect("alive");
         self.child.wait().expect("a child");
+    }
+
+    pub fn start_again(&mut self) {
         self.child = spawn(&self.node, self.data.path(), &self.member, &self.supervise);
     }
 
