@@ -26,7 +26,8 @@ use crate::supervisor::message::encode;
 #[derive(Clone, Debug, Default)]
 pub struct Spare {
     waiting: Arc<Mutex<Waiting>>,
-    /// Held by whoever makes what waits: of several that had started a supervisor each, all but one would be for nothing.
+    /// Held by whoever makes what waits: of several that had started a supervisor each, all but one would be for
+    /// nothing.
     making: Arc<Mutex<()>>,
 }
 
@@ -128,6 +129,9 @@ mod tests {
     use std::ffi::OsString;
     use std::io::Read;
     use std::path::Path;
+    use std::sync::Barrier;
+
+    use futures::future::join_all;
 
     use super::super::id::WorkerId;
     use super::*;
@@ -169,6 +173,31 @@ mod tests {
         assert!(said(waiting).ends_with(&format!("\"{path}\"")), "it was told");
         let started = spare.take(&command, &folder).expect("it starts");
         assert_eq!(said(started).trim(), format!("started for {path}"), "only one waited");
+    }
+
+    #[tokio::test]
+    async fn of_many_that_make_one_at_once_one_does() {
+        let data = tempfile::tempdir().expect("a folder");
+        let (folders, folder) = folder_in(data.path());
+        let started = data.path().join("started");
+        let script = format!("echo one >> {}; cat >&0", started.display());
+        let arguments = ["-c", &script].map(OsString::from).to_vec();
+        let command = SupervisorCommand { program: "/bin/sh".into(), arguments };
+        let (spare, together) = (Spare::default(), Arc::new(Barrier::new(8)));
+        let makes = (0..8).map(|_| {
+            let (spare, together) = (spare.clone(), Arc::clone(&together));
+            let (command, folders) = (command.clone(), folders.clone());
+            tokio::task::spawn_blocking(move || {
+                together.wait();
+                spare.make(&command, &AHEAD, &folders);
+            })
+        });
+        for made in join_all(makes).await {
+            made.expect("no panic");
+        }
+        // It says what it was told after it has written its line.
+        said(spare.take(&command, &folder).expect("it waits"));
+        assert_eq!(fs::read_to_string(started).expect("written"), "one\n");
     }
 
     #[tokio::test]
