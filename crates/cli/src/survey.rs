@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
-use tessera_api::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
+use tessera_api::v1::{GetClusterStatusRequest, GetClusterStatusResponse, MemberRole};
 use tessera_client::{Address, Client, ClientError};
 
 use crate::command::silence;
@@ -50,6 +50,8 @@ impl Survey {
     #[must_use]
     pub fn view(&self) -> ClusterView {
         let good = || self.answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+        // Whoever leads knows best. It may be out of reach from here, and not for those who answer.
+        let leader_answers = good().any(|status| status.role() == MemberRole::Leader);
         let newest = good().max_by_key(|status| (status.term, status.leader.is_some(), status.committed_index));
         let member = |(address, answer): &(Address, Result<GetClusterStatusResponse, ClientError>)| match answer {
             Ok(status) => MemberStatusView::answered(address.to_string(), status.clone()),
@@ -59,7 +61,7 @@ impl Survey {
         members.sort_by_key(|member| (member.error.is_some(), member.status.member_id));
         ClusterView {
             cluster_id: good().map(|status| status.cluster_id.clone()).find(|id| !id.is_empty()).unwrap_or_default(),
-            writable: good().any(|status| status.writable),
+            writable: good().any(|status| status.writable && (!leader_answers || status.role() == MemberRole::Leader)),
             leader: newest.and_then(|status| status.leader.clone()).map(MemberView::from),
             term: newest.map_or(0, |status| status.term),
             changing_voters: newest.is_some_and(|status| status.changing_voters),
@@ -91,6 +93,7 @@ mod tests {
     #[test]
     fn a_member_that_is_cut_off_does_not_decide_who_leads() {
         let says = |term, leader: u64, writable| GetClusterStatusResponse {
+            role: MemberRole::Leader.into(),
             cluster_id: "c".to_owned(),
             member_id: leader,
             admitted: true,
@@ -107,5 +110,17 @@ mod tests {
         let view = Survey { answers: answers.into() }.view();
         assert_eq!((view.leader.map(|leader| leader.id), view.term, view.writable), (Some(2), 5, true));
         assert_eq!(view.members.last().map(|member| member.role.as_str()), Some("unreachable"));
+    }
+
+    #[test]
+    fn the_leader_says_whether_the_pool_can_be_written_when_it_answers() {
+        let says = |role: MemberRole, writable| {
+            let status = GetClusterStatusResponse { role: role.into(), writable, ..Default::default() };
+            (address(status.role.unsigned_abs() as u16), Ok(status))
+        };
+        let cut_off = [says(MemberRole::Leader, false), says(MemberRole::Follower, true)];
+        assert!(!Survey { answers: cut_off.into() }.view().writable);
+        let out_of_reach = [says(MemberRole::Follower, true)];
+        assert!(Survey { answers: out_of_reach.into() }.view().writable, "those who answer reach it");
     }
 }

@@ -140,6 +140,17 @@ pub enum MembershipError {
     /// The last voter cannot be removed.
     #[error("member {id} is the only voter; promote another one first")]
     LastVoter { id: MemberId },
+    /// No majority of the voters that would be left answers.
+    #[error(
+        "of the {voters} voters that there would be, no majority answers: nothing could be written, and not even this change \
+         taken back; start or remove first: {}", names(.silent)
+    )]
+    SilentMajority {
+        /// Those that do not answer.
+        silent: Vec<Member>,
+        /// How many voters would be left.
+        voters: usize,
+    },
     /// Another change is under way; one at a time.
     #[error("another change of the membership is under way; retry when it has ended")]
     InProgress,
@@ -164,6 +175,10 @@ pub enum MembershipError {
     /// This member's consensus has ended.
     #[error("this member has stopped")]
     Stopped(#[source] StopReason),
+}
+
+fn names(members: &[Member]) -> String {
+    members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn hint(leader: Option<&Member>) -> String {

@@ -27,9 +27,6 @@ use crate::types::{LogId, TypeConfig, term_of};
 /// writable.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// What [`Consensus::staleness`] says before anything is known: long, yet no overflow in anybody's arithmetic.
-const NEVER_CURRENT: Duration = Duration::from_secs(100 * 365 * 86_400);
-
 /// A command that was committed and applied on this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied<O> {
@@ -283,17 +280,17 @@ impl<M: Machine> Consensus<M> {
     }
 
     /// How old a read without a barrier may be: the time since this member last knew that it had applied everything
-    /// committed; a hundred years when it has not known since it started.
-    pub fn staleness(&self) -> Duration {
+    /// committed; `None` when it has not known since it started.
+    pub fn staleness(&self) -> Option<Duration> {
         self.staleness_of(|| ()).1
     }
 
     /// Reads without a barrier; answers how old what was read may be, too: neither what is applied while it is read nor
     /// a stop of this process makes that too small.
-    pub fn staleness_of<T>(&self, read: impl FnOnce() -> T) -> (T, Duration) {
+    pub fn staleness_of<T>(&self, read: impl FnOnce() -> T) -> (T, Option<Duration>) {
         let current = self.inner.shared.current();
         let read = read();
-        (read, current.map_or(NEVER_CURRENT, |current| current.at.elapsed()))
+        (read, current.map(|current| current.at.elapsed()))
     }
 
     /// Log time now: what an entry proposed now would carry, if this member leads. It goes on with the monotonic clock,

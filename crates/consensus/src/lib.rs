@@ -16,8 +16,8 @@
 //! (`propose`), the rounds that confirm leadership for many readers at once (`reads`), the observer that turns raft's
 //! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`), the
 //! levels that members announce (`announce`), the watch over the leader's process (`presence`), how current a member is
-//! (`freshness`, by `stamps`), and log time, which a quorum of the members' clocks steers (`clocks`, `log_clock`,
-//! `timekeeper`).
+//! (`freshness`, by `stamps`), why others turn it away (`refusals`), and log time, which a quorum of the members' clocks
+//! steers (`clocks`, `log_clock`, `timekeeper`).
 
 mod anew;
 mod announce;
@@ -49,6 +49,7 @@ mod propose;
 mod pulse;
 mod reads;
 mod recent;
+mod refusals;
 mod shared;
 mod snapshot;
 mod stamps;
@@ -75,8 +76,9 @@ pub use handle::{Applied, Consensus, ReadBarrier};
 pub use history::{History, HistoryError, PastEntry};
 pub use ids::{BadClusterId, ClusterId, Identity, Member, MemberId};
 pub use machine::{EntryPosition, Frozen, LogIndex, LogTime, Machine, Term, Unreadable};
+pub use members::Majority;
 pub use start::Environment;
-pub use status::{FollowerStatus, Leadership, Role, Status};
+pub use status::{FollowerStatus, Leadership, Refused, Role, Status, TAKES_PART};
 pub use transport::{RaftServer, raft_service};
 
 #[cfg(test)]

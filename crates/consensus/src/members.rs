@@ -19,6 +19,14 @@ use crate::types::{Place, TypeConfig, leader_of};
 /// A member that lacks no more than this many entries counts as caught up.
 const CAUGHT_UP: u64 = 64;
 
+/// Whether a change of the voters is begun although no majority of those that are left answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Majority {
+    Needed,
+    /// Somebody knows that the silent ones come back: until then nothing can be written.
+    Waived,
+}
+
 type Changed = Result<(), MembershipError>;
 
 /// The turn to change the membership.
@@ -135,8 +143,9 @@ impl<M: Machine> Consensus<M> {
     /// leader which lost its lead left half made.
     ///
     /// # Errors
-    /// [`MembershipError`]; [`MembershipError::Lagging`] when it does not catch up before the deadline.
-    pub async fn promote(&self, id: MemberId, deadline: Instant) -> Changed {
+    /// [`MembershipError`]; [`MembershipError::Lagging`] when it does not catch up before the deadline,
+    /// [`MembershipError::SilentMajority`].
+    pub async fn promote(&self, id: MemberId, majority: Majority, deadline: Instant) -> Changed {
         let changing = self.one_at_a_time(deadline).await?;
         self.lead_and_know(deadline).await?;
         let votes = {
@@ -152,6 +161,7 @@ impl<M: Machine> Consensus<M> {
         };
         if !votes {
             self.caught_up(id, deadline).await?;
+            self.majority_answers(majority, deadline, |voters| _ = voters.insert(id)).await?;
         }
         self.change(changing, ChangeMembers::AddVoterIds(BTreeSet::from([id.0])), deadline).await
     }
@@ -159,8 +169,8 @@ impl<M: Machine> Consensus<M> {
     /// Removes a member, dead or alive. A leader that removes itself hands leadership over.
     ///
     /// # Errors
-    /// [`MembershipError`]; [`MembershipError::LastVoter`] for the only voter.
-    pub async fn remove(&self, id: MemberId, deadline: Instant) -> Changed {
+    /// [`MembershipError`]; [`MembershipError::LastVoter`] for the only voter, [`MembershipError::SilentMajority`].
+    pub async fn remove(&self, id: MemberId, majority: Majority, deadline: Instant) -> Changed {
         let changing = self.one_at_a_time(deadline).await?;
         self.lead_and_know(deadline).await?;
         let (is_voter, voters) = {
@@ -177,6 +187,7 @@ impl<M: Machine> Consensus<M> {
         if voters == 1 {
             return Err(MembershipError::LastVoter { id });
         }
+        self.majority_answers(majority, deadline, |voters| _ = voters.remove(&id)).await?;
         self.change(changing, ChangeMembers::RemoveVoters(ids), deadline).await
     }
 
@@ -273,6 +284,39 @@ impl<M: Machine> Consensus<M> {
             return Ok(());
         }
         Err(MembershipError::NotLeader { leader: self.inner.status.borrow().leader.clone() })
+    }
+
+    /// Refuses voters, as they would be after `change`, of whom no majority answers: once the change is begun nothing
+    /// could be written, not even the change back. They have a moment to answer a sign of life from now on.
+    async fn majority_answers(
+        &self,
+        majority: Majority,
+        deadline: Instant,
+        change: impl Fn(&mut BTreeSet<MemberId>),
+    ) -> Changed {
+        if majority == Majority::Waived {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let silent = |status: &Status| {
+            let mut voters = status.voters_to_be.clone();
+            change(&mut voters);
+            (status.silent_majority(&voters, asked), voters.len())
+        };
+        let mut status = self.inner.status.clone();
+        let answers = status.wait_for(|status| status.role != Role::Leader || silent(status).0.is_empty());
+        // Who lost the lead meanwhile is told so by the change itself.
+        let patience = self.inner.shared.config.append_timeout;
+        if timeout_at(deadline.min(asked + patience), answers).await.is_ok() {
+            return Ok(());
+        }
+        if deadline < asked + patience {
+            return Err(MembershipError::Unavailable);
+        }
+        let status = self.inner.status.borrow();
+        let (silent, voters) = silent(&status);
+        let silent = silent.iter().filter_map(|id| status.member(*id).cloned()).collect();
+        Err(MembershipError::SilentMajority { silent, voters })
     }
 
     /// Waits for the end of the change that is under way.

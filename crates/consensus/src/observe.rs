@@ -16,7 +16,7 @@ use crate::freshness::Current;
 use crate::ids::{Member, MemberId};
 use crate::machine::{LogIndex, Term};
 use crate::shared::{AppliedAt, Shared};
-use crate::status::{FollowerStatus, Leadership, Role, Status};
+use crate::status::{FollowerStatus, Leadership, Refused, Role, Status, TAKES_PART};
 use crate::types::{RaftMetrics, RoleMetrics, TypeConfig, index_of};
 
 /// How often the status is refreshed when nothing is applied. What raft says of itself changes with every heartbeat
@@ -115,6 +115,14 @@ impl Observer {
         self.note_leader_change(&before);
     }
 
+    /// Why others turn this member away, where it is of no use to anybody: one that takes part may be refused for a
+    /// while by a member that does not.
+    fn refused(&self, leads: bool) -> Option<Refused> {
+        let now = Instant::now();
+        let is_current = || self.shared.current().is_some_and(|current| now - current.at < TAKES_PART);
+        if leads || is_current() { None } else { self.shared.refusals.newest(now) }
+    }
+
     fn note_end(&self, metrics: &RaftMetrics) {
         match &metrics.running_state {
             Ok(()) => {}
@@ -151,6 +159,7 @@ impl Observer {
         let lease = self.shared.config.election_timeout_max;
         let alone = voter_ids.as_slice() == [self.shared.id().0];
         let acknowledged = metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() < lease);
+        let quorum_fresh = role == Role::Leader && (alone || acknowledged);
         Status {
             id: self.shared.id(),
             admitted: self.shared.admitted(),
@@ -166,8 +175,10 @@ impl Observer {
             voters,
             learners,
             joint: membership.get_joint_config().len() > 1,
+            voters_to_be: membership.get_joint_config().last().into_iter().flatten().map(|id| MemberId(*id)).collect(),
             followers: followers_of(metrics, self.shared.id(), last),
-            quorum_fresh: role == Role::Leader && (alone || acknowledged),
+            quorum_fresh,
+            refused: self.refused(quorum_fresh),
         }
     }
 }
@@ -176,11 +187,14 @@ fn followers_of(metrics: &RaftMetrics, own: MemberId, last: LogIndex) -> BTreeMa
     let Some(replication) = &metrics.replication else {
         return BTreeMap::new();
     };
+    let looked = Instant::now();
+    let acknowledged = |id| looked.checked_sub(metrics.heartbeat.as_ref()?.get(id)?.as_ref()?.elapsed());
     let others = replication.iter().filter(|(id, _)| **id != own.0);
     others
         .map(|(id, matched)| {
             let matched = index_of(matched.as_ref());
-            (MemberId(*id), FollowerStatus { matched, lag: last.0.saturating_sub(matched.0) })
+            let lag = last.0.saturating_sub(matched.0);
+            (MemberId(*id), FollowerStatus { matched, lag, acknowledged_at: acknowledged(id) })
         })
         .collect()
 }

@@ -18,6 +18,7 @@ use crate::machine::{LogIndex, Term};
 use crate::metrics::Meters;
 use crate::nonces::Nonces;
 use crate::pb;
+use crate::refusals::Refusals;
 use crate::stamps::Stamps;
 use crate::starts::Starts;
 use crate::stop::Stopper;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub nonces: Nonces,
     /// The turn to ask others for what they sent: what a stranger says makes one question at a time.
     pub questions: tokio::sync::Mutex<()>,
+    /// Why other members turn this one away.
+    pub refusals: Refusals,
     /// Entries applied and published.
     pub applied: watch::Sender<AppliedAt>,
     /// Bytes appended since the newest snapshot was begun.
@@ -92,6 +95,7 @@ impl Shared {
             starts: Starts::default(),
             nonces: Nonces::default(),
             questions: tokio::sync::Mutex::default(),
+            refusals: Refusals::default(),
             applied: watch::Sender::new(AppliedAt::default()),
             bytes_since_snapshot: AtomicU64::new(0),
             snapshot_gate: Arc::default(),

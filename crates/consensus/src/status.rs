@@ -1,11 +1,15 @@
 //! What a member says about itself: for routing, metrics, `cluster status` and the reads that may be stale.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::ids::{Member, MemberId};
 use crate::machine::{LogIndex, Term};
+
+/// A member that knew so lately that it was current takes part; one that did not lags.
+pub const TAKES_PART: Duration = Duration::from_secs(2);
 
 /// What a member is doing in the current term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,6 +32,8 @@ pub struct FollowerStatus {
     pub matched: LogIndex,
     /// Entries it lacks.
     pub lag: u64,
+    /// When what it acknowledged last was sent; `None`: nothing yet under this leader.
+    pub acknowledged_at: Option<Instant>,
 }
 
 /// A member's view of itself and of its cluster.
@@ -58,11 +64,25 @@ pub struct Status {
     pub learners: Vec<Member>,
     /// Whether voters are being changed right now.
     pub joint: bool,
+    /// The voters once no change is half made: what the next change of them begins with.
+    pub voters_to_be: BTreeSet<MemberId>,
     /// On the leader: how far the others are.
     pub followers: BTreeMap<MemberId, FollowerStatus>,
     /// On the leader: whether a quorum acknowledged it within its lease, as of the last update of this status.
     /// Proposals are refused while not.
     pub quorum_fresh: bool,
+    /// Why another member turns this one away, while one does: it was removed, or its data folder was copied.
+    pub refused: Option<Refused>,
+}
+
+/// Another member turns this one away.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("member {by} refuses it: {why}")]
+pub struct Refused {
+    /// The member that does.
+    pub by: MemberId,
+    /// Its sentence.
+    pub why: String,
 }
 
 impl Status {
@@ -82,9 +102,22 @@ impl Status {
             voters: Vec::new(),
             learners: Vec::new(),
             joint: false,
+            voters_to_be: BTreeSet::new(),
             followers: BTreeMap::new(),
             quorum_fresh: false,
+            refused: None,
         }
+    }
+
+    /// Returns those of `voters` that acknowledged nothing to this leader that was sent at `since` or later; none when
+    /// the others are a majority. This leader itself is never silent.
+    pub(crate) fn silent_majority(&self, voters: &BTreeSet<MemberId>, since: Instant) -> Vec<MemberId> {
+        let answers = |id: &MemberId| {
+            let acknowledged = || self.followers.get(id).and_then(|follower| follower.acknowledged_at);
+            *id == self.id || acknowledged().is_some_and(|at| at >= since)
+        };
+        let silent: Vec<MemberId> = voters.iter().copied().filter(|id| !answers(id)).collect();
+        if silent.len() * 2 < voters.len() { Vec::new() } else { silent }
     }
 
     /// The member with this id, voter or learner.
@@ -107,4 +140,29 @@ pub enum Leadership {
         /// Who leads, if known.
         leader: Option<Member>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn voters_without_a_majority_that_answers_are_named() {
+        let now = Instant::now() + Duration::from_secs(60);
+        let (fresh, old) = (now, now - Duration::from_secs(9));
+        let mut status = Status::new(MemberId(1), true);
+        for (id, acknowledged_at) in [(2, Some(old)), (3, Some(fresh)), (4, None)] {
+            status.followers.insert(MemberId(id), FollowerStatus { acknowledged_at, ..FollowerStatus::default() });
+        }
+        let silent = |voters: &[u64]| {
+            let voters = voters.iter().copied().map(MemberId).collect();
+            status.silent_majority(&voters, now - Duration::from_secs(1)).iter().map(|id| id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(silent(&[1, 2, 3]), [0; 0], "two of three answer");
+        assert_eq!(silent(&[1, 2]), [2], "one of two is no majority");
+        assert_eq!(silent(&[1, 3]), [0; 0]);
+        assert_eq!(silent(&[1, 2, 3, 4]), [2, 4]);
+        assert_eq!(silent(&[2, 3]), [2], "a leader that goes is not counted");
+        assert_eq!(silent(&[9]), [9], "one that it does not know");
+    }
 }

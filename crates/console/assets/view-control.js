@@ -36,9 +36,10 @@ function draw(cluster) {
     panel("This member", "half", facts(
       ["Id", cluster.memberId],
       ["Role", word(cluster.role, "MEMBER_ROLE_")],
+      ...(cluster.refused ? [["Takes no part", mark("lost", cluster.refused)]] : []),
       ["Release", cluster.version],
       ["Up for", duration(cluster.uptime)],
-      ["Known to be current", duration(cluster.staleness || "0s") + " ago"],
+      ["Known to be current", cluster.staleness ? duration(cluster.staleness) + " ago" : "not since it started"],
       ["Clock", cluster.clockOffset ? `${duration(cluster.clockOffset)} ahead of the members' agreement` + (cluster.clockOff ? ", too far" : "") : "not compared with others"],
       ["Last entry", count(cluster.lastIndex)],
       ["Committed", count(cluster.committedIndex)],

@@ -72,9 +72,9 @@ pub enum Consistency {
 }
 
 /// How old what was read may be: the time since this member last knew that it had applied everything committed. Zero
-/// for a linearizable read.
+/// for a linearizable read; `None`: it has not known since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Age(pub Duration);
+pub struct Age(pub Option<Duration>);
 
 /// Why the ledger could not be read as asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -223,7 +223,7 @@ impl PoolHandle {
             Consistency::Linearizable => {
                 let barrier = self.inner.consensus.read_barrier(deadline).await?;
                 let state = self.inner.view.at_least(Revision(barrier.index.0), deadline).await?;
-                Ok((state, Age(Duration::ZERO)))
+                Ok((state, Age(Some(Duration::ZERO))))
             }
         }
     }

@@ -157,15 +157,30 @@ pub enum MemberVerb {
     Promote {
         /// Id of the member
         member: u64,
+        /// How much is asked of the others.
+        #[command(flatten)]
+        majority: MajorityArgs,
     },
     /// Removes a member, alive or dead; its id is never used again
     Remove {
         /// Id of the member
         member: u64,
+        /// How much is asked of the others.
+        #[command(flatten)]
+        majority: MajorityArgs,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+/// Whether voters of whom no majority answers are good enough.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct MajorityArgs {
+    /// Begin although no majority of the voters that would be left answers: until one does, nothing can be written, and
+    /// the change cannot be taken back
+    #[arg(long)]
+    pub without_majority: bool,
 }
 
 /// `tessera cluster member add`.

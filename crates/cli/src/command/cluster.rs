@@ -17,7 +17,7 @@ use crate::print::confirm;
 use crate::survey::Survey;
 use crate::view::{InitializedView, LeaderView, MemberView};
 
-/// Least time for changes of the membership, which copy the ledger and wait for others.
+/// Time for changes of the membership, which copy the ledger and wait for others, unless somebody says how much.
 const MEMBERSHIP: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> {
@@ -26,8 +26,12 @@ pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> 
         ClusterVerb::Status => status(desk).await,
         ClusterVerb::Member(MemberVerb::List) => list(desk).await,
         ClusterVerb::Member(MemberVerb::Add(args)) => add(desk, args).await,
-        ClusterVerb::Member(MemberVerb::Promote { member }) => promote(desk, member).await,
-        ClusterVerb::Member(MemberVerb::Remove { member, yes }) => remove(desk, member, yes).await,
+        ClusterVerb::Member(MemberVerb::Promote { member, majority }) => {
+            promote(desk, member, majority.without_majority).await
+        }
+        ClusterVerb::Member(MemberVerb::Remove { member, majority, yes }) => {
+            remove(desk, member, majority.without_majority, yes).await
+        }
         ClusterVerb::Snapshot(verb) => super::backup::run(desk, verb).await,
         ClusterVerb::Recover(args) => super::backup::recover(desk, args),
         ClusterVerb::TransferLeader { member } => transfer(desk, member).await,
@@ -36,7 +40,7 @@ pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> 
 
 /// A client that has time for a change of the membership.
 fn patient(desk: &Desk) -> Client {
-    desk.client.with_deadline(desk.timeout.max(MEMBERSHIP))
+    desk.client.with_deadline(desk.longest_outage.unwrap_or(MEMBERSHIP))
 }
 
 async fn init(mut desk: Desk, args: InitArgs) -> Result<Exit, Failure> {
@@ -122,21 +126,21 @@ async fn add(mut desk: Desk, args: AddMemberArgs) -> Result<Exit, Failure> {
     let answer = client.add_member(request).await.map_err(|error| Failure::call(what, &error))?;
     let member = answer.member.unwrap_or_default();
     if args.promote {
-        return promote(desk, member.id).await;
+        return promote(desk, member.id, false).await;
     }
     print_members(&mut desk, vec![member])
 }
 
-async fn promote(mut desk: Desk, member: u64) -> Result<Exit, Failure> {
-    let request = PromoteMemberRequest { request_id: String::new(), member_id: member };
+async fn promote(mut desk: Desk, member: u64, without_majority: bool) -> Result<Exit, Failure> {
+    let request = PromoteMemberRequest { request_id: String::new(), member_id: member, without_majority };
     let answer = patient(&desk).promote_member(request).await;
     let answer = answer.map_err(|error| Failure::call(format!("member {member} was not given a vote"), &error))?;
     print_members(&mut desk, answer.members)
 }
 
-async fn remove(mut desk: Desk, member: u64, yes: bool) -> Result<Exit, Failure> {
+async fn remove(mut desk: Desk, member: u64, without_majority: bool, yes: bool) -> Result<Exit, Failure> {
     confirm(yes, &format!("Remove member {member}? Its data folder can never be used again."))?;
-    let request = RemoveMemberRequest { request_id: String::new(), member_id: member };
+    let request = RemoveMemberRequest { request_id: String::new(), member_id: member, without_majority };
     let answer = patient(&desk).remove_member(request).await;
     let answer = answer.map_err(|error| Failure::call(format!("member {member} was not removed"), &error))?;
     print_members(&mut desk, answer.members)

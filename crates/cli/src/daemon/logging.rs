@@ -10,6 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use super::config_file::LogSection;
+use super::thinning::Thinning;
 use crate::args::{LogArgs, LogFormat};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -30,8 +31,11 @@ pub fn start(service: &'static str, instance: &str, args: &LogArgs, file: &LogSe
         Failure::from_error(Exit::Usage, format!("the log filter `{filter}` cannot be used"), &error)
     })?;
     let format = args.log_format.or(file.format).unwrap_or_default();
-    let started = tracing_subscriber::registry().with(lines(format)).with(filter).try_init();
+    let thinning = Thinning::default();
+    let lines = lines(format).with_filter(thinning.clone());
+    let started = tracing_subscriber::registry().with(lines).with(filter).try_init();
     started.map_err(|error| Failure::from_error(Exit::Failed, "logging cannot be started", &error))?;
+    tokio::spawn(thinning.report());
     let collector = match args.otlp_endpoint.as_deref().or(file.otlp_endpoint.as_deref()) {
         Some(endpoint) => Some(collector(service, instance, endpoint)?),
         None => None,

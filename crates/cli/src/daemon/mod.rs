@@ -7,6 +7,7 @@ mod logging;
 mod notify;
 mod server;
 mod shutdown;
+mod thinning;
 
 pub use agent::{agent, agent_config};
 pub use dev::dev;

@@ -191,6 +191,9 @@ impl Detail for ClusterView {
             if let Some(error) = &member.error {
                 out.line(&member.address, error);
             }
+            if !member.status.refused.is_empty() {
+                out.line(&member.address, format!("takes no part: {}", member.status.refused));
+            }
             if member.status.clock_off {
                 let offset = member.clock_offset().unwrap_or_default();
                 let apart = brief(offset.abs());

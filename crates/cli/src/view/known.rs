@@ -85,7 +85,7 @@ const KNOWN: &[(&str, Known)] = &[
     // Every member says what it is itself.
     ("GetClusterStatusResponse.members", Elsewhere),
     ("GetClusterStatusResponse.role", Elsewhere),
-    ("GetClusterStatusResponse.staleness", Made("staleness_seconds", or_zero)),
+    ("GetClusterStatusResponse.staleness", Made("staleness_seconds", or_unknown)),
     ("GetClusterStatusResponse.uptime", Made("uptime_seconds", or_zero)),
     ("GetPoolConfigResponse.regrant_ceiling", Named("lease_regrant_ceiling")),
     ("Job.spec", Elsewhere),
@@ -123,7 +123,7 @@ const KNOWN: &[(&str, Known)] = &[
     ("QueueSettings.maximum", OrNull),
     ("QueueSettings.packing", OrNull),
     ("QueueSettings.weight", Made("weight", at_least_one)),
-    ("ReadState.age", Made("age_seconds", or_zero)),
+    ("ReadState.age", Made("age_seconds", or_unknown)),
     ("Slice.card_index", Named("card")),
     ("SliceUse.card_index", Named("card")),
     ("SliceUse.memory_held_bytes", Made("memory_held_mib", whole_mebibytes)),
@@ -184,6 +184,10 @@ fn number(value: Option<&Value>) -> u64 {
 
 fn or_zero(value: Option<&Value>) -> Json {
     json!(seconds(within(value).as_ref()).unwrap_or_default())
+}
+
+fn or_unknown(value: Option<&Value>) -> Json {
+    json!(seconds(within(value).as_ref()))
 }
 
 fn whole_mebibytes(value: Option<&Value>) -> Json {

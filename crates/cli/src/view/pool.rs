@@ -73,8 +73,10 @@ impl Detail for PoolView {
         out.line("block", format!("{} TFLOPS {}", self.block_tflops, self.reference_precision));
         out.line("nodes", counts(&self.nodes));
         out.line("jobs", counts(&self.jobs));
-        if let Some(age) = seconds(self.read.age.as_ref()).filter(|age| *age > 0.0) {
-            out.line("read", format!("stale, at most {age:.1} s old"));
+        match seconds(self.read.age.as_ref()) {
+            None => out.line("read", "stale, and nobody knows how old"),
+            Some(age) if age > 0.0 => out.line("read", format!("stale, at most {age:.1} s old")),
+            Some(_) => {}
         }
         let row = |kind: &str, cards: String, blocks: &BlocksView, memory: String| {
             [vec![kind.to_owned(), cards], blocks.cells(), vec![memory]].concat()

@@ -38,8 +38,13 @@ fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), 
     Ok(())
 }
 
+/// Turns the caller itself away, whatever it asks: it notes why.
+fn turned_away(why: impl Into<String>) -> Status {
+    Status::permission_denied(why)
+}
+
 pub(super) fn doubled(doubled: Doubled) -> Status {
-    Status::failed_precondition(doubled.to_string())
+    turned_away(doubled.to_string())
 }
 
 fn is_plausible(term: u64, own: u64) -> bool {
@@ -79,14 +84,16 @@ impl<M: Machine> Served<M> {
         Err(Status::invalid_argument(format!("term {term} is implausible: this member is in term {own}")))
     }
 
-    /// For requests for a vote: as for what only a member may do, and not from one that was removed. A caller this
-    /// member has not heard of may be a later member, whose votes a cluster can depend on; only ids that are used up
-    /// are refused.
-    pub(super) fn check_elector(&self, header: Option<&pb::Header>) -> Result<(), Status> {
+    /// For what a member asks for that does not know yet that it was removed. A caller this member has not heard of may
+    /// be a later member, whose votes a cluster can depend on; only ids that are used up are refused.
+    pub(super) fn check_present(&self, header: Option<&pb::Header>) -> Result<(), Status> {
         self.check_member(header)?;
         let from = MemberId(header.map_or(0, |header| header.from));
         if self.inner.shared.was_removed(from) {
-            return Err(Status::failed_precondition(format!("member {from} was removed: it has no vote to ask for")));
+            return Err(turned_away(format!(
+                "member {from} was removed from this cluster and has no vote to ask for: stop it and remove its data folder; to \
+                 have it back, start it with an empty one and add it with `tessera cluster member add`"
+            )));
         }
         Ok(())
     }

@@ -88,6 +88,8 @@ pub(crate) struct Links {
 
 /// A connection in use; tell it when it turns out broken.
 pub(crate) struct InUse {
+    shared: Arc<Shared>,
+    member: MemberId,
     peer: Arc<Peer>,
     lane: Lane,
     connection: Connection,
@@ -176,7 +178,8 @@ impl Links {
                 }
             }
         };
-        Ok(InUse { peer, lane, connection, silence: self.silence() })
+        let (shared, silence) = (Arc::clone(&self.shared), self.silence());
+        Ok(InUse { shared, member: member.id, peer, lane, connection, silence })
     }
 
     fn terms(&self) -> Terms {
@@ -362,7 +365,7 @@ impl Links {
 impl From<&Status> for CallError {
     fn from(status: &Status) -> Self {
         match status.code() {
-            Code::FailedPrecondition => CallError::Refused(status.message().to_owned()),
+            Code::FailedPrecondition | Code::PermissionDenied => CallError::Refused(status.message().to_owned()),
             code => CallError::Failed(format!("{code}: {}", status.message())),
         }
     }
@@ -372,6 +375,9 @@ impl From<&Status> for CallError {
 pub(super) fn failed(connection: &InUse, status: Status) -> CallError {
     match status.code() {
         Code::FailedPrecondition => {}
+        Code::PermissionDenied => {
+            connection.shared.refusals.note(connection.member, status.message(), Instant::now());
+        }
         // The peer's own clock ran out, or ours on the way: silence, not a broken connection.
         Code::Cancelled | Code::DeadlineExceeded => connection.note_silence(),
         _ => connection.drop_connection(),

@@ -233,7 +233,7 @@ impl<M: Machine> RaftService for Served<M> {
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
         let request = request.into_inner();
-        self.check_elector(request.header.as_ref())?;
+        self.check_present(request.header.as_ref())?;
         let vote = self.plausible(wire::required_vote(request.vote).map_err(garbled)?)?;
         let mut asked = VoteRequest::new(vote, request.last.map(log_id_from_pb));
         asked.leadership_transfer = request.leadership_transfer;
@@ -248,7 +248,7 @@ impl<M: Machine> RaftService for Served<M> {
 
     async fn pre_vote(&self, request: Request<pb::PreVoteRequest>) -> Result<Response<pb::PreVoteResponse>, Status> {
         let request = request.into_inner();
-        self.check_elector(request.header.as_ref())?;
+        self.check_present(request.header.as_ref())?;
         let vote = self.plausible(wire::required_vote(request.vote).map_err(garbled)?)?;
         let asked = VoteRequest::new(vote, request.last.map(log_id_from_pb));
         let answer = self.inner.raft.pre_vote(asked).await.map_err(gone)?;
@@ -334,7 +334,7 @@ impl<M: Machine> RaftService for Served<M> {
     }
 
     async fn digests(&self, request: Request<pb::DigestsRequest>) -> Result<Response<pb::DigestsResponse>, Status> {
-        self.check_member(request.into_inner().header.as_ref())?;
+        self.check_present(request.into_inner().header.as_ref())?;
         let digests = self.inner.shared.digests.newest().into_iter().map(|(index, digest)| pb::StateDigest {
             index: index.0,
             digest: Bytes::copy_from_slice(&digest.to_be_bytes()),

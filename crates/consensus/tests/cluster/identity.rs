@@ -1,6 +1,6 @@
 //! Who a member is: founded once, never mixed with another cluster, never back with an empty disk.
 
-use tessera_consensus::{ClusterId, MemberId, MembershipError, StartError};
+use tessera_consensus::{ClusterId, Majority, MemberId, MembershipError, StartError};
 
 use crate::harness::{Cluster, config, soon};
 
@@ -100,7 +100,7 @@ async fn an_empty_disk_under_a_known_id_takes_no_part() {
     cluster.propose_somewhere(100).await;
     // The remedy: out under the old id, in under a new one.
     let leader = cluster.leader().await;
-    cluster.nodes[&leader].consensus.remove(MemberId(lost), soon()).await.expect("must be removed");
+    cluster.nodes[&leader].consensus.remove(MemberId(lost), Majority::Needed, soon()).await.expect("must be removed");
     let newcomer = cluster.add_seat(4).await;
     cluster.start(4).await.expect("must start");
     let leader = cluster.leader().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tessera_consensus::{Consensus, Leadership, MemberId, MembershipError, ProposeError};
+use tessera_consensus::{Consensus, Leadership, Majority, MemberId, MembershipError, ProposeError};
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::time::Instant;
 
@@ -53,8 +53,8 @@ async fn a_dead_member_is_replaced_while_proposals_run() {
     lead.add_learner(newcomer, soon()).await.expect("must be added");
     let status = cluster.nodes[&4].until("being a learner", |status| status.learners.len() == 1).await;
     assert!(status.admitted);
-    lead.promote(MemberId(4), soon()).await.expect("must be promoted");
-    lead.remove(MemberId(dead), soon()).await.expect("must be removed");
+    lead.promote(MemberId(4), Majority::Needed, soon()).await.expect("must be promoted");
+    lead.remove(MemberId(dead), Majority::Needed, soon()).await.expect("must be removed");
     let status = cluster.nodes[&leader].until("three voters", |status| status.voters.len() == 3 && !status.joint).await;
     assert!(status.member(MemberId(dead)).is_none());
     assert_eq!(lead.next_member_id(), MemberId(5), "ids go on");
@@ -80,7 +80,7 @@ async fn a_used_id_is_never_used_again() {
     cluster.leave_the_lead(victim).await;
     let leader = cluster.leader().await;
     let lead = cluster.nodes[&leader].consensus.clone();
-    lead.remove(MemberId(victim), soon()).await.expect("must be removed");
+    lead.remove(MemberId(victim), Majority::Needed, soon()).await.expect("must be removed");
     cluster.kill(victim).await;
     cluster.seats.remove(&victim);
     let again = cluster.add_seat(victim).await;
@@ -131,7 +131,7 @@ async fn leadership_moves_where_it_is_sent() {
 async fn a_leader_that_removes_itself_hands_over() {
     let cluster = Cluster::founded(3, config()).await;
     let leader = cluster.leader().await;
-    cluster.nodes[&leader].consensus.remove(MemberId(leader), soon()).await.expect("must be removed");
+    cluster.nodes[&leader].consensus.remove(MemberId(leader), Majority::Needed, soon()).await.expect("must be removed");
     let other = *cluster.nodes.keys().find(|id| **id != leader).expect("there are three");
     let status = cluster.nodes[&other]
         .until("another leader", |status| {
@@ -141,6 +141,7 @@ async fn a_leader_that_removes_itself_hands_over() {
     let new = status.leader.expect("waited for it").id.0;
     cluster.nodes[&new].until("a quorum", |status| status.quorum_fresh).await;
     cluster.nodes[&new].propose(1).await.expect("the others go on");
+    cluster.nodes[&leader].until("being turned away", |status| status.refused.is_some()).await;
     cluster.shutdown().await;
 }
 
@@ -150,13 +151,13 @@ async fn wrong_changes_are_refused() {
     let leader = cluster.leader().await;
     let follower = cluster.follower().await;
     let lead = &cluster.nodes[&leader].consensus;
-    let promoted = lead.promote(MemberId(follower), soon()).await;
+    let promoted = lead.promote(MemberId(follower), Majority::Needed, soon()).await;
     assert!(matches!(promoted, Err(MembershipError::WrongRole { .. })), "{promoted:?}");
-    let removed = lead.remove(MemberId(99), soon()).await;
+    let removed = lead.remove(MemberId(99), Majority::Needed, soon()).await;
     assert!(matches!(removed, Err(MembershipError::NoSuchMember { .. })), "{removed:?}");
     let moved = lead.transfer_leadership(Some(MemberId(99)), soon()).await;
     assert!(matches!(moved, Err(MembershipError::NoSuchMember { .. })), "{moved:?}");
-    let elsewhere = cluster.nodes[&follower].consensus.remove(MemberId(leader), soon()).await;
+    let elsewhere = cluster.nodes[&follower].consensus.remove(MemberId(leader), Majority::Needed, soon()).await;
     assert!(matches!(elsewhere, Err(MembershipError::NotLeader { .. })), "{elsewhere:?}");
     let nowhere = tessera_consensus::Member { id: MemberId(9), name: String::new(), address: "127.0.0.1:1".to_owned() };
     let unreachable = lead.add_learner(nowhere, Instant::now() + Duration::from_secs(5)).await;
@@ -164,9 +165,53 @@ async fn wrong_changes_are_refused() {
     assert_eq!(lead.members().len(), 3);
     cluster.shutdown().await;
     let alone = Cluster::founded(1, config()).await;
-    let last = alone.nodes[&1].consensus.remove(MemberId(1), soon()).await;
+    let last = alone.nodes[&1].consensus.remove(MemberId(1), Majority::Needed, soon()).await;
     assert!(matches!(last, Err(MembershipError::LastVoter { .. })), "{last:?}");
     alone.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_change_is_begun_after_which_nothing_could_be_written() {
+    let mut cluster = Cluster::founded(3, config()).await;
+    let dead = cluster.follower().await;
+    cluster.kill(dead).await;
+    let leader = cluster.leader().await;
+    let living = *cluster.nodes.keys().find(|id| **id != leader).expect("two live");
+    cluster.propose_somewhere(0).await;
+    let lead = cluster.nodes[&leader].consensus.clone();
+    let refused = lead.remove(MemberId(living), Majority::Needed, soon()).await.expect_err("it is begun");
+    let MembershipError::SilentMajority { silent, voters: 2 } = &refused else { panic!("{refused}") };
+    assert_eq!(silent.iter().map(|member| member.id).collect::<Vec<_>>(), [MemberId(dead)]);
+    assert!(refused.to_string().contains(&format!("member {dead} (m{dead}) at ")), "{refused}");
+    cluster.propose_somewhere(1).await;
+    // Whoever says that the dead one comes back is believed, and the change is whole when it does.
+    let waived = tokio::spawn(async move { lead.remove(MemberId(living), Majority::Waived, soon()).await });
+    cluster.nodes[&leader].until("a change under way", |status| status.joint).await;
+    cluster.start(dead).await.expect("it starts again");
+    waived.await.expect("no panic").expect("it is made");
+    cluster.propose_somewhere(2).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_removed_finds_out_why_it_is_turned_away() {
+    let mut cluster = Cluster::founded(3, config()).await;
+    let (leader, victim) = (cluster.leader().await, cluster.follower().await);
+    let lead = &cluster.nodes[&leader].consensus;
+    lead.remove(MemberId(victim), Majority::Needed, soon()).await.expect("must be removed");
+    let turned_away = cluster.nodes[&victim].until("being turned away", |status| status.refused.is_some()).await;
+    let refused = turned_away.refused.expect("waited for it").to_string();
+    assert!(refused.contains(&format!("member {victim} was removed from this cluster")), "{refused}");
+    assert!(refused.contains("tessera cluster member add"), "{refused}");
+    assert_eq!(cluster.nodes[&leader].status().refused, None);
+    // One without a vote asks for none, and is told nevertheless.
+    let newcomer = cluster.add_seat(4).await;
+    cluster.start(4).await.expect("a new member must start");
+    let lead = cluster.nodes[&leader].consensus.clone();
+    lead.add_learner(newcomer, soon()).await.expect("must be added");
+    lead.remove(MemberId(4), Majority::Needed, soon()).await.expect("must be removed");
+    cluster.nodes[&4].until("being turned away", |status| status.refused.is_some()).await;
+    cluster.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -180,7 +225,7 @@ async fn a_change_whose_caller_goes_away_is_made_whole() {
         node.consensus.add_learner(newcomer, soon()).await.expect("must be added");
         // The caller goes as soon as the first half of the change is in the log.
         tokio::select! {
-            promoted = node.consensus.promote(MemberId(id), soon()) => promoted.expect("must be promoted"),
+            promoted = node.consensus.promote(MemberId(id), Majority::Needed, soon()) => promoted.expect("must be promoted"),
             _ = node.until("half a change", |status| status.joint) => {}
         }
         node.until("the whole change", |status| status.voters.len() as u64 == id && !status.joint).await;
@@ -257,13 +302,13 @@ async fn a_change_that_a_dead_leader_left_half_made_is_ended_by_repeating_it() {
     let node = &cluster.nodes[&leader];
     node.consensus.add_learner(newcomer, soon()).await.expect("must be added");
     tokio::select! {
-        _ = node.consensus.promote(MemberId(4), soon()) => {}
+        _ = node.consensus.promote(MemberId(4), Majority::Needed, soon()) => {}
         _ = node.until("half a change", |status| status.joint) => {}
     }
     cluster.kill(leader).await;
     let next = cluster.leader().await;
     let node = &cluster.nodes[&next];
-    match node.consensus.promote(MemberId(4), soon()).await {
+    match node.consensus.promote(MemberId(4), Majority::Needed, soon()).await {
         // It may have been made whole before the leader died.
         Ok(()) | Err(MembershipError::WrongRole { .. }) => {}
         Err(error) => panic!("the change cannot be repeated: {error}"),

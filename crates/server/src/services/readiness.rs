@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_consensus::Leadership;
+use tessera_consensus::{Leadership, Refused, TAKES_PART};
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -13,13 +13,10 @@ use tessera_controller::pool::PoolHandle;
 /// Name under which the health service speaks of readiness; the empty name speaks of being alive.
 pub const READY_SERVICE: &str = "tessera.ready";
 
-/// A member that last knew that it was current longer ago than this lags.
-const LAGGING: Duration = Duration::from_secs(2);
-
 /// How often readiness is judged anew when nothing changes; a member falls behind silently.
 const PERIOD: Duration = Duration::from_millis(250);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     /// It does not belong to a cluster.
     #[error("this member has not been admitted to a cluster; initialize the cluster, or add this member to one")]
@@ -30,8 +27,14 @@ pub enum NotReady {
     #[error("this member was elected and is not confirmed by a quorum yet")]
     NotConfirmed,
     /// It follows, and is behind.
-    #[error("this member has not known for {} ms whether it is current", .0.as_millis())]
+    #[error("this member has not known for {:.1} s whether it is current", .0.as_secs_f64())]
     Lagging(Duration),
+    /// It follows, and has not heard the leader since it started.
+    #[error("this member has not known since it started whether it is current")]
+    NeverCurrent,
+    /// It takes no part, and another member says why.
+    #[error("this member takes no part: {0}")]
+    Refused(Refused),
 }
 
 #[derive(Clone)]
@@ -83,7 +86,7 @@ impl Readiness {
             said = Some(judged.is_ok());
             match judged {
                 Ok(()) => tracing::info!("this member is ready"),
-                Err(why) => tracing::info!(%why, "this member is not ready"),
+                Err(ref why) => tracing::info!(%why, "this member is not ready"),
             }
             let status = if judged.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
             reporter.set_service_status(READY_SERVICE, status).await;
@@ -97,6 +100,9 @@ fn judge(pool: &PoolHandle) -> Result<(), NotReady> {
     if !status.admitted {
         return Err(NotReady::NotAdmitted);
     }
+    if let Some(refused) = &status.refused {
+        return Err(NotReady::Refused(refused.clone()));
+    }
     if status.leader.is_none() {
         return Err(NotReady::NoLeader);
     }
@@ -104,8 +110,9 @@ fn judge(pool: &PoolHandle) -> Result<(), NotReady> {
         Leadership::Leading { ready, .. } if *ready && status.quorum_fresh => Ok(()),
         Leadership::Leading { .. } => Err(NotReady::NotConfirmed),
         Leadership::Following { .. } => match pool.consensus().staleness() {
-            age if age > LAGGING => Err(NotReady::Lagging(age)),
-            _ => Ok(()),
+            None => Err(NotReady::NeverCurrent),
+            Some(age) if age > TAKES_PART => Err(NotReady::Lagging(age)),
+            Some(_) => Ok(()),
         },
     }
 }

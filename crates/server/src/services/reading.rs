@@ -22,14 +22,16 @@ pub(crate) struct Reading {
 impl Reading {
     /// What the answer says about how current it is.
     pub(crate) fn read_state(&self) -> Option<v1::ReadState> {
-        Some(v1::ReadState { revision: self.state.revision().0, age: Some(duration_to_wire(self.age.0)) })
+        Some(v1::ReadState { revision: self.state.revision().0, age: self.age.0.map(duration_to_wire) })
     }
 
     /// A refusal for what is not in the state: it says how current the state is, as an answer would.
     pub(crate) fn refuse(&self, refusal: impl Into<Refusal>) -> Status {
-        let age = self.age.0;
-        let age = format!("{}.{:09}", age.as_secs(), age.subsec_nanos());
-        refusal.into().with(REVISION, self.state.revision().0.to_string()).with(AGE, age).into()
+        let refusal = refusal.into().with(REVISION, self.state.revision().0.to_string());
+        match self.age.0 {
+            Some(age) => refusal.with(AGE, format!("{}.{:09}", age.as_secs(), age.subsec_nanos())).into(),
+            None => refusal.into(),
+        }
     }
 }
 

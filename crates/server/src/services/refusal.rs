@@ -67,6 +67,7 @@ pub(crate) fn of_membership(pool: &PoolHandle, error: &MembershipError) -> Statu
         E::NotAdmitted { .. }
         | E::WrongRole { .. }
         | E::LastVoter { .. }
+        | E::SilentMajority { .. }
         | E::InProgress
         | E::Lagging { .. }
         | E::NotElected { .. } => ErrorReason::MembershipRefused,

@@ -36,11 +36,11 @@ async fn members_are_seen_and_leadership_moves() {
     assert_eq!(moved.leader.expect("somebody leads").id, to);
     let unknown = v1::TransferLeadershipRequest { request_id: id(), member_id: 99 };
     assert_refused(client.transfer_leadership(unknown).await, Code::NotFound, ErrorReason::MemberUnknown);
-    let promote = v1::PromoteMemberRequest { request_id: id(), member_id: to };
+    let promote = v1::PromoteMemberRequest { request_id: id(), member_id: to, ..Default::default() };
     assert_eq!(client.promote_member(promote).await.expect("it has a vote already").into_inner().members.len(), 3);
-    let unknown = v1::RemoveMemberRequest { request_id: id(), member_id: 99 };
+    let unknown = v1::RemoveMemberRequest { request_id: id(), member_id: 99, ..Default::default() };
     assert_refused(client.remove_member(unknown).await, Code::NotFound, ErrorReason::MemberUnknown);
-    let remove = v1::RemoveMemberRequest { request_id: id(), member_id: leader.id };
+    let remove = v1::RemoveMemberRequest { request_id: id(), member_id: leader.id, ..Default::default() };
     let left = client.remove_member(remove.clone()).await.expect("two voters are left").into_inner().members;
     assert!(left.iter().all(|member| member.id != leader.id), "{left:?}");
 
@@ -131,7 +131,7 @@ async fn a_process_is_added_through_a_follower_and_gets_a_vote() {
     assert_eq!((member.id, member.name.as_str(), member.voter), (4, "fourth", false));
     let again = client.add_member(add()).await.expect("it is in the cluster").into_inner().member.expect("a member");
     assert_eq!(again.id, 4);
-    let promote = v1::PromoteMemberRequest { request_id: id(), member_id: 4 };
+    let promote = v1::PromoteMemberRequest { request_id: id(), member_id: 4, ..Default::default() };
     let members = client.promote_member(promote).await.expect("it has caught up").into_inner().members;
     assert!(members.iter().any(|member| member.id == 4 && member.voter), "{members:?}");
     let job = submit(&Clients::of(&address), 1).await;

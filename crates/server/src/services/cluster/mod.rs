@@ -14,7 +14,7 @@ use tessera_api::error::Refusal;
 use tessera_api::v1;
 use tessera_api::v1::ErrorReason;
 use tessera_api::v1::cluster_service_server::ClusterService;
-use tessera_consensus::{Consensus, Identity, Member, MemberId, MembershipError, Status as MemberStatus};
+use tessera_consensus::{Consensus, Identity, Majority, Member, MemberId, MembershipError, Status as MemberStatus};
 use tessera_ledger::wire::FieldError;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Request, Response, Status};
@@ -252,11 +252,12 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
         mutation::key_of(request.get_ref())?;
         let deadline = deadline_of(&request);
-        let id = MemberId(request.into_inner().member_id);
+        let request = request.into_inner();
+        let (id, majority) = (MemberId(request.member_id), majority(request.without_majority));
         let votes = |status: &MemberStatus| status.voters.iter().any(|voter| voter.id == id);
         let status = self.committed(deadline).await?;
         if status.joint || !votes(&status) {
-            self.consensus().promote(id, deadline).await.map_err(|error| self.refuse(&error))?;
+            self.consensus().promote(id, majority, deadline).await.map_err(|error| self.refuse(&error))?;
         }
         let members = view::members(&self.settled(deadline, |status| votes(status) && !status.joint).await);
         Ok(Response::new(v1::PromoteMemberResponse { members }))
@@ -268,12 +269,13 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
         mutation::key_of(request.get_ref())?;
         let deadline = deadline_of(&request);
-        let id = MemberId(request.into_inner().member_id);
+        let request = request.into_inner();
+        let (id, majority) = (MemberId(request.member_id), majority(request.without_majority));
         // A voter stays a member until its removal is whole: one that is none in a committed membership is gone.
         let is_gone =
             self.committed(deadline).await?.member(id).is_none() && id.0 != 0 && id < self.consensus().next_member_id();
         if !is_gone {
-            self.consensus().remove(id, deadline).await.map_err(|error| self.refuse(&error))?;
+            self.consensus().remove(id, majority, deadline).await.map_err(|error| self.refuse(&error))?;
         }
         let members = view::members(&self.settled(deadline, |status| status.member(id).is_none()).await);
         Ok(Response::new(v1::RemoveMemberResponse { members }))
@@ -307,6 +309,10 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
         Ok(Response::new(save::open(&self.desk, deadline_of(&request)).await?))
     }
+}
+
+const fn majority(waived: bool) -> Majority {
+    if waived { Majority::Waived } else { Majority::Needed }
 }
 
 fn not_made_member(address: &str, error: &IntroduceError) -> Status {

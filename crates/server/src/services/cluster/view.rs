@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tessera_api::v1;
-use tessera_consensus::{ClockStatus, Member, Role, Status};
+use tessera_consensus::{ClockStatus, Member, Role, Status, TAKES_PART};
 use tessera_ledger::Level;
 use tessera_ledger::wire::duration_to_wire;
 
@@ -21,7 +21,7 @@ pub(super) struct Levels {
 pub(super) fn status(
     status: &Status,
     cluster_id: &str,
-    staleness: Duration,
+    staleness: Option<Duration>,
     uptime: Duration,
     clock: ClockStatus,
     levels: Levels,
@@ -34,13 +34,17 @@ pub(super) fn status(
         role: role(status.role).into(),
         term: status.term.0,
         leader: status.leader.as_ref().map(|leader| member(status, leader)),
-        writable: if leads { status.quorum_fresh } else { status.leader.is_some() },
+        writable: if leads {
+            status.quorum_fresh
+        } else {
+            status.leader.is_some() && staleness.is_some_and(|age| age < TAKES_PART)
+        },
         last_index: status.last.0,
         committed_index: status.committed.0,
         applied_index: status.applied.0,
         snapshot_index: status.snapshot.0,
         purged_index: status.purged.0,
-        staleness: Some(duration_to_wire(staleness)),
+        staleness: staleness.map(duration_to_wire),
         members: members(status),
         changing_voters: status.joint,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -50,6 +54,7 @@ pub(super) fn status(
         level: levels.in_force.number(),
         highest_level: levels.highest.number(),
         level_held: levels.held,
+        refused: status.refused.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
