@@ -22,10 +22,10 @@ pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Fai
         labels: args.label.iter().cloned().collect(),
         node_name: args.node.clone().unwrap_or_default(),
     };
-    if args.watch {
-        return watch(desk, filter).await;
-    }
     let limit = if args.all { usize::MAX } else { args.limit };
+    if args.watch {
+        return watch(desk, filter, limit).await;
+    }
     let mut jobs: Vec<JobView> = Vec::new();
     let mut page_token = String::new();
     loop {
@@ -68,8 +68,8 @@ async fn add_waits(desk: &Desk, jobs: &mut [JobView]) {
     }
 }
 
-/// The list, and then every change, for ever.
-async fn watch(mut desk: Desk, filter: JobFilter) -> Result<Exit, Failure> {
+/// The newest of the list, at most `limit`, and then every change, for ever.
+async fn watch(mut desk: Desk, filter: JobFilter, limit: usize) -> Result<Exit, Failure> {
     desk.printer.streaming();
     let mut listed: Vec<JobView> = Vec::new();
     let mut watch = desk.client.watch_jobs(filter, Start::List);
@@ -77,21 +77,38 @@ async fn watch(mut desk: Desk, filter: JobFilter) -> Result<Exit, Failure> {
     loop {
         let next = async |patience| watch.within(patience).next().await;
         let update = JobUpdateView::from(outage.through("the jobs cannot be watched", next).await?);
-        if !desk.printer.by_rows() {
-            desk.printer.data(&update)?;
-            continue;
-        }
         match update {
             JobUpdateView::Listed { job } => listed.push(*job),
-            JobUpdateView::Synced { .. } => desk.printer.list(&std::mem::take(&mut listed))?,
-            JobUpdateView::Event(change) => desk.printer.row(&*change)?,
             JobUpdateView::Relisting { .. } => {
                 listed.clear();
-                remark("[the list begins anew]");
+                match desk.printer.by_rows() {
+                    true => remark("[the list begins anew]"),
+                    false => desk.printer.data(&update)?,
+                }
             }
-            JobUpdateView::Progress { .. } => {}
+            JobUpdateView::Synced { .. } => {
+                let newest = newest(std::mem::take(&mut listed), limit);
+                if desk.printer.by_rows() {
+                    desk.printer.list(&newest.collect::<Vec<_>>())?;
+                    continue;
+                }
+                for job in newest {
+                    desk.printer.data(&JobUpdateView::Listed { job: Box::new(job) })?;
+                }
+                desk.printer.data(&update)?;
+            }
+            JobUpdateView::Event(change) if desk.printer.by_rows() => desk.printer.row(&*change)?,
+            JobUpdateView::Progress { .. } if desk.printer.by_rows() => {}
+            JobUpdateView::Event(_) | JobUpdateView::Progress { .. } => desk.printer.data(&update)?,
         }
     }
+}
+
+/// The newest of some jobs, in their order.
+fn newest(mut jobs: Vec<JobView>, limit: usize) -> impl Iterator<Item = JobView> {
+    jobs.sort_by_key(|job| job.id);
+    let older = jobs.len().saturating_sub(limit);
+    jobs.into_iter().skip(older)
 }
 
 impl From<StateChoice> for JobState {
@@ -109,5 +126,19 @@ impl From<StateChoice> for JobState {
             StateChoice::Cancelled => Self::Cancelled,
             StateChoice::Timeout => Self::Timeout,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_api::v1;
+
+    use super::*;
+
+    #[test]
+    fn a_watch_begins_with_as_many_jobs_as_are_wanted() {
+        let jobs = || [3, 1, 2].map(|id| JobView::from(v1::Job { id, ..v1::Job::default() })).into();
+        let ids = |limit| newest(jobs(), limit).map(|job| job.id).collect::<Vec<_>>();
+        assert_eq!((ids(2), ids(usize::MAX), ids(0)), (vec![2, 3], vec![1, 2, 3], Vec::new()));
     }
 }
