@@ -137,7 +137,7 @@ impl Agent {
         let config = AgentConfig { data_dir: config.data_dir.canonicalize().map_err(unusable)?, ..config };
         let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
         let lock = lock(&config)?;
-        let mut identity = Identity::begin(&config.data_dir, config.data_dir_moved)?;
+        let mut identity = Identity::begin(&config.data_dir, &config.node_name, config.data_dir_moved)?;
         if let Some(pool) = &config.accept_pool
             && let Some(before) = identity.accept_pool(pool, &config.data_dir)?
         {
@@ -229,6 +229,7 @@ impl Agent {
             folders: self.folders.clone(),
             devices: Arc::clone(&self.devices),
             cgroup_root: self.config.effective_cgroup_root(),
+            uid: self.identity.uid.clone(),
             bounds: self.config.limits.clone(),
             supervisor: self.config.supervisor.clone(),
             spare: Spare::default(),

@@ -23,7 +23,7 @@ use crate::node::{CheckpointNews, Event, LaunchOrder, Readings};
 use crate::shell::Input;
 use crate::supervisor::message::Request;
 use crate::supervisor::status::{Cause, Status};
-use crate::worker::launch::{Launcher, group_name};
+use crate::worker::launch::Launcher;
 use crate::worker::link::Link;
 use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
 
@@ -184,7 +184,7 @@ impl ProcessHost {
     fn link(&self, line: Line) -> Link {
         let Limits { kill_confirmation, .. } = self.launcher.bounds;
         let worker = line.status.worker;
-        let cgroup = group_name(&self.launcher.cgroup_root, worker);
+        let cgroup = self.launcher.group_of(worker);
         Link { folder: self.launcher.folders.of(worker), cgroup, line, patience: kill_confirmation, saver: None }
     }
 }

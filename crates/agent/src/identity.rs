@@ -1,5 +1,8 @@
-//! Who this agent is, over restarts: the node's identity, how often it was started, the highest term it has seen.
+//! Who this agent is, over restarts: the node's identity and name, how often it was started, the highest term it has
+//! seen. Whatever tells a node from others is kept together and compared at each start: a difference is a mistake that
+//! would cost the node's work, or an operator's word.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::worker::Term;
+use crate::worker::folder::WorkerFolders;
 
 const FILE: &str = "node.json";
 /// Wait before a disk that refused is tried again.
@@ -21,6 +25,9 @@ const KEEP_AGAIN: Duration = Duration::from_secs(1);
 pub struct Identity {
     /// Made at the first start: a name belongs to the first identity that used it.
     pub uid: String,
+    /// Under another one the pool would take it for a second node; empty in those of earlier releases.
+    #[serde(default)]
+    pub node_name: String,
     /// Raised by one at every start.
     pub incarnation: u64,
     pub highest_term: Term,
@@ -55,6 +62,12 @@ impl FolderPlace {
     }
 }
 
+impl fmt::Display for FolderPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inode {} of the host with machine id {:?}", self.inode, self.machine)
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read or written.
@@ -66,13 +79,32 @@ pub enum IdentityError {
     },
     /// The folder is a copy of another one, or was moved.
     #[error(
-        "the data folder {} was copied or moved from another place or host, where an agent may still speak for the node; empty it to make this a node of its own, or, if the other folder is not used any more, start the agent once with --moved-data-dir",
+        "the data folder {} was copied or moved: it was used last at {before}, where an agent may still speak for \
+         the node, and lies at {here}; empty it to make this a node of its own, or, if the other folder is not used \
+         any more, start the agent once with --moved-data-dir",
         path.display()
     )]
-    Copied { path: PathBuf },
+    Copied { path: PathBuf, before: FolderPlace, here: FolderPlace },
+    /// The folder belongs to a node of another name.
+    #[error(
+        "the data folder {} belongs to the node {kept}, and the agent was started for the node {given}, which would \
+         end the work of {kept} and bring its cards into the pool a second time; start it with --name {kept}, or, \
+         to give the node another name, drain and forget {kept} in the pool (`tessera node drain`, `tessera node \
+         forget`) and start the agent on an empty data folder",
+        path.display()
+    )]
+    OtherName { path: PathBuf, kept: String, given: String },
+    /// There are workers, and nothing that says whose.
+    #[error(
+        "the data folder {} holds workers, and the identity of their node is gone ({FILE}); restore it from a copy, \
+         or drain and forget the node in the pool, empty the folder, and start again",
+        path.display()
+    )]
+    Lost { path: PathBuf },
     /// The file does not hold an identity.
     #[error(
-        "the node's identity {} is damaged; restore it from a copy, or empty the data folder, forget the node in the pool, and start again",
+        "the node's identity {} is damaged; restore it from a copy, or empty the data folder, forget the node in \
+         the pool, and start again",
         path.display()
     )]
     Damaged {
@@ -87,29 +119,50 @@ impl Identity {
     /// that the folder lies elsewhere than before and is used here only.
     ///
     /// # Errors
-    /// When the file cannot be read, understood or kept, or when the folder is a copy.
-    pub fn begin(data: &Path, moved: bool) -> Result<Self, IdentityError> {
-        let path = data.join(FILE);
-        let place = FolderPlace::of(data).map_err(|source| IdentityError::File { path: path.clone(), source })?;
-        let mut identity = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|source| IdentityError::Damaged { path: path.clone(), source })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self {
-                uid: uuid::Uuid::new_v4().to_string(),
-                incarnation: 0,
-                highest_term: Term(0),
-                cluster_id: String::new(),
-                place: None,
-            },
-            Err(source) => return Err(IdentityError::File { path, source }),
+    /// When the file cannot be read, understood or kept, or when the folder is a copy or of another node.
+    pub fn begin(data: &Path, name: &str, moved: bool) -> Result<Self, IdentityError> {
+        let here = FolderPlace::of(data).map_err(|source| IdentityError::File { path: data.join(FILE), source })?;
+        let Self { uid, node_name, incarnation, highest_term, cluster_id, place } = match Self::kept(data)? {
+            Some(kept) => kept,
+            None => Self::first(data)?,
         };
-        if !moved && identity.place.as_ref().is_some_and(|before| *before != place) {
-            return Err(IdentityError::Copied { path: data.to_owned() });
+        if !node_name.is_empty() && node_name != name {
+            return Err(IdentityError::OtherName { path: data.to_owned(), kept: node_name, given: name.to_owned() });
         }
-        identity.place = Some(place);
-        identity.incarnation += 1;
+        if let Some(before) = place.filter(|before| !moved && *before != here) {
+            return Err(IdentityError::Copied { path: data.to_owned(), before, here });
+        }
+        let (node_name, incarnation, place) = (name.to_owned(), incarnation + 1, Some(here));
+        let identity = Self { uid, node_name, incarnation, highest_term, cluster_id, place };
         identity.keep(data)?;
         Ok(identity)
+    }
+
+    /// The identity as the folder has it; `None`: it was never used.
+    fn kept(data: &Path) -> Result<Option<Self>, IdentityError> {
+        let path = data.join(FILE);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).map(Some).map_err(|source| IdentityError::Damaged { path, source })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(IdentityError::File { path, source }),
+        }
+    }
+
+    /// A new one, for a folder in which nobody has run anything.
+    fn first(data: &Path) -> Result<Self, IdentityError> {
+        if WorkerFolders::any_below(data).map_err(|source| IdentityError::File { path: data.to_owned(), source })? {
+            return Err(IdentityError::Lost { path: data.to_owned() });
+        }
+        Ok(Self {
+            uid: uuid::Uuid::new_v4().to_string(),
+            node_name: String::new(),
+            incarnation: 0,
+            highest_term: Term(0),
+            cluster_id: String::new(),
+            place: None,
+        })
     }
 
     /// The operator's word that the node's pool began anew under another id: it belongs to that one from now on.
@@ -137,6 +190,12 @@ impl Identity {
             serde_json::to_vec_pretty(self).map_err(|source| IdentityError::Damaged { path: path.clone(), source })?;
         durable::replace(&path, &bytes).map_err(|source| IdentityError::File { path, source })
     }
+}
+
+/// The name of the node that a data folder belongs to; `None`: it does not say one, or not to this user.
+#[must_use]
+pub fn name_kept_in(data: &Path) -> Option<String> {
+    Identity::kept(data).ok()?.map(|kept| kept.node_name).filter(|name| !name.is_empty())
 }
 
 /// Keeps terms on disk, one after the other, never a lower one after a higher one.
@@ -182,36 +241,67 @@ mod tests {
     #[test]
     fn the_uid_stays_and_the_incarnation_rises() {
         let data = tempfile::tempdir().expect("a temporary folder");
-        let first = Identity::begin(data.path(), false).expect("writable");
+        let first = Identity::begin(data.path(), "n", false).expect("writable");
         assert_eq!((first.incarnation, first.highest_term), (1, Term(0)));
         let kept = Identity { highest_term: Term(7), cluster_id: "pool".to_owned(), ..first.clone() };
         kept.keep(data.path()).expect("writable");
-        let second = Identity::begin(data.path(), false).expect("readable");
+        let second = Identity::begin(data.path(), "n", false).expect("readable");
         assert_eq!(second, Identity { incarnation: 2, ..kept });
     }
 
     #[test]
     fn a_copied_folder_is_refused_until_an_operator_says_that_it_was_moved() {
         let (data, copy) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let first = Identity::begin(data.path(), false).expect("writable");
+        let first = Identity::begin(data.path(), "n", false).expect("writable");
         fs::copy(data.path().join(FILE), copy.path().join(FILE)).expect("readable");
-        let refused = Identity::begin(copy.path(), false).expect_err("a copy").to_string();
+        let refused = Identity::begin(copy.path(), "n", false).expect_err("a copy").to_string();
+        let places = [data.path(), copy.path()].map(|folder| FolderPlace::of(folder).expect("a place").to_string());
+        assert!(places.iter().all(|place| refused.contains(place)), "{refused}");
         assert!(refused.contains("--moved-data-dir"), "{refused}");
-        assert_eq!(Identity::begin(data.path(), false).expect("the original").incarnation, 2);
-        let moved = Identity::begin(copy.path(), true).expect("the operator's word");
+        assert_eq!(Identity::begin(data.path(), "n", false).expect("the original").incarnation, 2);
+        let moved = Identity::begin(copy.path(), "n", true).expect("the operator's word");
         assert_eq!((&moved.uid, moved.incarnation), (&first.uid, 2));
-        assert_eq!(Identity::begin(copy.path(), false).expect("at home now").incarnation, 3);
+        assert_eq!(Identity::begin(copy.path(), "n", false).expect("at home now").incarnation, 3);
+    }
+
+    #[test]
+    fn a_folder_is_refused_under_another_name_than_it_was_used_under() {
+        let data = tempfile::tempdir().expect("a temporary folder");
+        assert_eq!(name_kept_in(data.path()), None);
+        let first = Identity::begin(data.path(), "host-1", false).expect("writable");
+        for moved in [false, true] {
+            let refused = Identity::begin(data.path(), "host-2", moved).expect_err("another node").to_string();
+            assert!(
+                ["node host-1", "node host-2", "--name host-1"].iter().all(|fact| refused.contains(fact)),
+                "{refused}"
+            );
+        }
+        assert_eq!(name_kept_in(data.path()).as_deref(), Some("host-1"));
+        let again = Identity::begin(data.path(), "host-1", false).expect("the same node");
+        assert_eq!(again, Identity { incarnation: 2, ..first.clone() }, "a refusal leaves nothing");
+        Identity { node_name: String::new(), ..first }.keep(data.path()).expect("as an earlier release");
+        assert_eq!(Identity::begin(data.path(), "host-3", false).expect("it says no name").node_name, "host-3");
+    }
+
+    #[test]
+    fn workers_without_an_identity_are_not_taken_for_those_of_a_new_node() {
+        let data = tempfile::tempdir().expect("a temporary folder");
+        fs::create_dir_all(data.path().join("workers/7-42-0")).expect("writable");
+        let refused = Identity::begin(data.path(), "n", false).expect_err("whose are they").to_string();
+        assert!(refused.contains(FILE) && refused.contains("forget"), "{refused}");
+        fs::remove_dir(data.path().join("workers/7-42-0")).expect("there");
+        assert_eq!(Identity::begin(data.path(), "n", false).expect("no workers").incarnation, 1);
     }
 
     #[test]
     fn a_pool_that_began_anew_is_accepted_by_the_operators_word_only() {
         let data = tempfile::tempdir().expect("a temporary folder");
-        let mut first = Identity::begin(data.path(), false).expect("writable");
+        let mut first = Identity::begin(data.path(), "n", false).expect("writable");
         assert_eq!(first.accept_pool("new", data.path()).expect("nothing to keep"), None, "it belongs to none yet");
         assert_eq!(first.cluster_id, "", "whose pool it joins first is decided by the first welcome");
         let mut old = Identity { cluster_id: "old".to_owned(), highest_term: Term(7), ..first };
         assert_eq!(old.accept_pool("new", data.path()).expect("writable").as_deref(), Some("old"));
-        let mut again = Identity::begin(data.path(), false).expect("readable");
+        let mut again = Identity::begin(data.path(), "n", false).expect("readable");
         assert_eq!((again.cluster_id.as_str(), again.highest_term), ("new", Term(7)));
         assert_eq!(again.accept_pool("new", data.path()).expect("nothing to keep"), None);
     }
@@ -220,7 +310,7 @@ mod tests {
     fn a_damaged_identity_is_not_replaced_by_a_new_one() {
         let data = tempfile::tempdir().expect("a temporary folder");
         fs::write(data.path().join(FILE), "{").expect("writable");
-        let error = Identity::begin(data.path(), false).expect_err("damaged");
+        let error = Identity::begin(data.path(), "n", false).expect_err("damaged");
         assert!(error.to_string().contains("damaged"));
         assert_eq!(fs::read_to_string(data.path().join(FILE)).expect("there"), "{");
     }

@@ -53,7 +53,7 @@ pub use checkpoints::is_due_at_the_end;
 pub use conduct::Conduct;
 pub use config::{AgentConfig, CardSource, ConfigError, Limits, SupervisorCommand};
 pub use device::DeviceConfig;
-pub use identity::IdentityError;
+pub use identity::{IdentityError, name_kept_in};
 pub use offer::HostOffer;
 
 /// Runs an agent until `shutdown` is cancelled: [`Agent::start`] and [`Agent::run`]. Workers go on afterwards.

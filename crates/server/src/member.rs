@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tessera_actor::Pulse;
+use tessera_client::Address;
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{
-    Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError,
+    Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError, Status,
 };
 #[cfg(feature = "rocksdb")]
 use tessera_consensus::{SystemClock, WrongClock};
@@ -187,7 +188,7 @@ async fn run_here(
         async move { consensus.answers(Instant::now() + SIGN_OF_LIFE).await }
     };
     let beating = tokio::spawn(pulse.keep(alive, end.clone()));
-    let result = running.until_end(&shutdown, pages.as_mut()).await;
+    let result = running.until_end(&config.advertise, &shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
     if let Some(pages) = pages {
         drop(timeout(HANDOVER, pages).await);
@@ -319,6 +320,7 @@ impl Running {
     /// Waits for the first reason to end.
     async fn until_end(
         &self,
+        advertise: &str,
         shutdown: &CancellationToken,
         pages: Option<&mut JoinHandle<()>>,
     ) -> Result<(), RunError> {
@@ -338,6 +340,9 @@ impl Running {
                 Ok(Ok(())) | Err(_) => Ok(()),
             },
             () = self.never_admitted() => Err(RunError::NotAdmitted { identity: self.identity.clone() }),
+            known = self.elsewhere(advertise) => {
+                Err(RunError::Elsewhere { identity: self.identity.clone(), known, given: advertise.to_owned() })
+            }
             () = pages => Err(RunError::Pages),
         }
     }
@@ -347,6 +352,23 @@ impl Running {
         let mut status = self.pool.status();
         if timeout(ADMISSION, status.wait_for(|status| status.admitted)).await.is_ok() {
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// Ends with the address at which the others look for this member, when it was started to be at another port; never
+    /// when they find it. A host that is called otherwise may be the same one.
+    async fn elsewhere(&self, advertise: &str) -> String {
+        let port = |address: &str| address.parse::<Address>().ok().map(|address| address.port());
+        let own = |status: &Status| {
+            let known = status.voters.iter().chain(&status.learners).find(|member| member.id == self.identity.member);
+            known.map(|member| member.address.clone())
+        };
+        let mut status = self.pool.status();
+        // It stays what it is for as long as the member is one.
+        let known = status.wait_for(|status| own(status).is_some()).await.ok().and_then(|status| own(&status));
+        match known.filter(|known| port(known).is_some() && port(known) != port(advertise)) {
+            Some(known) => known,
+            None => std::future::pending().await,
         }
     }
 

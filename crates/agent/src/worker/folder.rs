@@ -47,6 +47,8 @@ use crate::supervisor::status::Status;
 
 pub(super) const ORDER_FILE: &str = "order.pb";
 const SETTLED_FILE: &str = "settled.json";
+/// The folders of all workers, below the data folder.
+const FOLDER: &str = "workers";
 /// Where the program starts, below the worker's folder.
 pub const WORK_FOLDER: &str = "work";
 /// What a cooperative program needs to go on, below the worker's folder.
@@ -118,13 +120,24 @@ impl WorkerFolders {
     /// # Errors
     /// What the file system says.
     pub fn open(data: &Path) -> io::Result<Self> {
-        let path = data.join("workers");
+        let path = data.join(FOLDER);
         fs::create_dir_all(&path)?;
         // Workers pass through on the way to their own folders.
         for folder in [data, path.as_path()] {
             fs::set_permissions(folder, fs::Permissions::from_mode(PASSABLE))?;
         }
         Ok(Self(path))
+    }
+
+    /// Whether any worker has a folder below a data folder, which need not have been opened.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn any_below(data: &Path) -> io::Result<bool> {
+        match Self(data.join(FOLDER)).all() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => Ok(!found?.is_empty()),
+        }
     }
 
     /// The folder of a worker, whether it exists or not.

@@ -18,7 +18,8 @@ pub struct WorkerId {
 }
 
 impl fmt::Display for WorkerId {
-    /// `ALLOCATION-EPOCH-RANK`, which is also the name of its folder and of its control group.
+    /// `ALLOCATION-EPOCH-RANK`, which is also the name of its folder, and with the node's identity that of its control
+    /// group.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}-{}", self.allocation.0, self.epoch.0, self.rank.0)
     }

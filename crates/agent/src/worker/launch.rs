@@ -50,6 +50,8 @@ pub struct Launcher {
     pub devices: Arc<Mutex<NodeDevices>>,
     /// Control group under which workers run.
     pub cgroup_root: String,
+    /// The node's identity, which a worker's group is named after: its own number is one of its pool.
+    pub uid: String,
     /// Bounds on output and kills.
     pub bounds: Bounds,
     pub supervisor: SupervisorCommand,
@@ -279,7 +281,7 @@ impl Launcher {
             companion,
             working_directory: folder_of_program.unwrap_or(work),
             limits: limits_of(limits, spec.host.filter(|_| has_program).map(host_from_wire).unwrap_or_default()),
-            cgroup: group_name(&self.cgroup_root, launch.worker),
+            cgroup: self.group_of(launch.worker),
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),
             // Where there is no program to be told of it, the worker that has it holds the limit.
@@ -298,6 +300,12 @@ impl Launcher {
     fn start_supervisor(&self, folder: &WorkerFolder) -> Result<Prepared, LaunchError> {
         let started = self.spare.take(&self.supervisor, folder);
         started.map_err(|source| LaunchError::Supervisor { program: self.supervisor.program.clone(), source })
+    }
+
+    /// The control group of a worker, below each hierarchy's root. Nodes of one name on one host, in two pools, share
+    /// all of it but the identity.
+    pub fn group_of(&self, worker: WorkerId) -> String {
+        format!("{}/{}-{worker}", self.cgroup_root, self.uid)
     }
 
     /// What is the same for all workers.
@@ -320,12 +328,6 @@ fn make_own(path: &Path, account: Option<&Account>) -> io::Result<()> {
         Some(account) => chown(path, Some(account.uid), Some(account.gid)),
         None => Ok(()),
     }
-}
-
-/// The control group of a worker, below each hierarchy's root.
-#[must_use]
-pub fn group_name(cgroup_root: &str, worker: WorkerId) -> String {
-    format!("{cgroup_root}/{worker}")
 }
 
 /// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them.

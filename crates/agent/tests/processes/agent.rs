@@ -63,7 +63,7 @@ pub fn folder_of(data: &Path, allocation: u64) -> PathBuf {
     data.join("agent/workers").join(format!("{allocation}-10-0"))
 }
 
-fn worker_status(data: &Path, allocation: u64) -> Status {
+pub fn worker_status(data: &Path, allocation: u64) -> Status {
     running_status(&folder_of(data, allocation))
 }
 

@@ -7,6 +7,7 @@ mod beside;
 mod damage;
 mod ends;
 mod hostile;
+mod identity;
 mod leader;
 mod outlived;
 mod resting;

@@ -81,7 +81,8 @@ pub struct AgentArgs {
     /// Configuration file (TOML); `docs/configuration.md` describes it
     #[arg(short, long, value_name = "FILE", env = "TESSERA_AGENT_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Name of the node, unique in the pool [default: the host's name]
+    /// Name of the node, unique in the pool [default: that of the data folder's node, or the host's name when it is
+    /// new]
     #[arg(long, env = "TESSERA_NODE")]
     pub name: Option<String>,
     /// Folder for the agent's identity, the workers and their output

@@ -7,7 +7,7 @@ use std::path::Path;
 use tessera_actor::Pulse;
 use tessera_agent::reach::{Reach, Wishes};
 use tessera_agent::worker::RunAs;
-use tessera_agent::{AgentConfig, AgentError, CardSource};
+use tessera_agent::{AgentConfig, AgentError, CardSource, name_kept_in};
 use tessera_client::reach::source_towards;
 use tessera_client::{Address, BadAddress};
 
@@ -61,7 +61,8 @@ fn configured(
     })?;
     let name = match args.name.clone().or_else(|| file.name.clone()) {
         Some(name) => name,
-        None => host_name()?,
+        // A container has a new host name at each start, and stays the node that its folder is of.
+        None => name_kept_in(&data_dir).map_or_else(host_name, Ok)?,
     };
     let members = if args.members.is_empty() { file.server.clone() } else { args.members.clone() };
     if members.is_empty() {
@@ -177,6 +178,19 @@ mod tests {
         assert_eq!(config.members, ["a:1"]);
         assert_eq!(config.labels.get("rack").map(String::as_str), Some("8"));
         assert_eq!(config.labels.get("row").map(String::as_str), Some("1"));
+    }
+
+    #[test]
+    fn without_a_name_it_is_the_node_that_its_folder_is_of() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let args = AgentArgs { data_dir: Some(folder.path().to_owned()), ..AgentArgs::default() };
+        let name = |text: &str| configured(&args, &file(text), lan).expect("good").node_name;
+        let host = host_name().expect("it has one");
+        assert_eq!(name("server = ['a:1']"), host);
+        let kept = r#"{"uid":"u","node_name":"kept","incarnation":1,"highest_term":0,"cluster_id":""}"#;
+        std::fs::write(folder.path().join("node.json"), kept).expect("writable");
+        assert_eq!(name("server = ['a:1']"), "kept");
+        assert_eq!(name("server = ['a:1']\nname = 'said'"), "said", "which the agent then refuses");
     }
 
     #[test]

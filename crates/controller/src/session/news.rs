@@ -1,7 +1,8 @@
 //! What an agent says that the ledger does not know yet: only that is proposed to the log.
 
 use tessera_ledger::{
-    CardDescription, CheckpointKey, Command, Level, NodeId, Observation, PartKey, State, WorkerReport, WorkerState,
+    CardDescription, CheckpointKey, Command, Level, NodeId, NodeState, Observation, PartKey, State, WorkerReport,
+    WorkerState,
 };
 
 use super::messages::{Greeting, Report, Sighting};
@@ -13,6 +14,16 @@ pub(super) fn known_as(greeting: &Greeting, state: &State) -> Option<NodeId> {
     let mut cards = state.cards_of(node.id).map(|(_, card)| &card.description);
     let same_cards = greeting.cards.iter().all(|card| cards.next() == Some(card)) && cards.next().is_none();
     (node.description == greeting.node && same_cards).then_some(node.id)
+}
+
+/// The name of the node that the agent's identity belongs to, when it is another than the agent says.
+pub(super) fn other_name_of<'a>(greeting: &Greeting, state: &'a State) -> Option<&'a str> {
+    let said = &greeting.node;
+    if state.node_by_name(&said.name).is_some_and(|known| known.description.uid == said.uid) {
+        return None;
+    }
+    let mut own = state.nodes().filter(|node| node.state != NodeState::Forgotten && node.description.uid == said.uid);
+    own.next().map(|node| node.description.name.as_str())
 }
 
 /// The commands that tell the ledger what it does not know of these reports.

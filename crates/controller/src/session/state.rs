@@ -17,7 +17,7 @@ use super::book::OrderBook;
 use super::concern::Concern;
 use super::kept::{Elsewhere, KeptHere};
 use super::messages::{Greeting, Heard, Heartbeat, Report, phase_name, violation};
-use super::news::known_as;
+use super::news::{known_as, other_name_of};
 use super::said::{self, send};
 use super::step::{Effect, Event, Step};
 use crate::lifecycle::leases::Withheld;
@@ -194,6 +194,15 @@ impl Session {
                 greeting.cluster, self.cluster, self.cluster, self.cluster
             );
             return Err(Refusal::new(ErrorReason::ClusterMismatch, text));
+        }
+        if let Some(name) = other_name_of(&greeting, state) {
+            let text = format!(
+                "this agent has the data folder of node {name:?} and calls itself {:?}, which would be one host twice; \
+                 start it with --name {name}, or, to give the node another name, drain and forget {name:?} and start \
+                 the agent on an empty data folder",
+                greeting.node.name
+            );
+            return Err(Refusal::new(ErrorReason::NodeCloned, text));
         }
         if greeting.highest_term > self.term {
             let text = format!(

@@ -202,6 +202,7 @@ fn agents_that_cannot_be_served_are_told_why() {
     assert_eq!(refused(|hello| hello.highest_term = Term(8)), Some(ErrorReason::TermStale));
     assert_eq!(refused(|hello| hello.cluster = "other".to_owned()), Some(ErrorReason::ClusterMismatch));
     assert_eq!(refused(|hello| hello.node.uid = "stolen".to_owned()), Some(ErrorReason::NodeNameTaken));
+    assert_eq!(refused(|hello| hello.node.name = "b".to_owned()), Some(ErrorReason::NodeCloned), "one host, two nodes");
     assert_eq!(refused(|hello| hello.node.incarnation = 0), Some(ErrorReason::NodeChanged));
     assert_eq!(refused(|hello| hello.node.incarnation += 1 << 20), None, "it was started in vain a million times");
     assert_eq!(refused(|hello| hello.node.incarnation = u64::MAX), Some(ErrorReason::InvalidField));

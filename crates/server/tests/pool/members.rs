@@ -161,6 +161,13 @@ impl Members {
         Self { members: vec![member(store, address.port(), None, |_| {}).await] }
     }
 
+    /// Starts a process that was a member before at another port; answers how it ended.
+    pub async fn elsewhere(store: Arc<dyn Store>) -> RunError {
+        let running = member(store, 0, None, |_| {}).await.running;
+        let ended = tokio::time::timeout(PATIENCE, running).await.expect("it ends by itself");
+        ended.expect("a member does not panic").expect_err("it cannot be found")
+    }
+
     async fn found(members: Vec<Member>) -> Self {
         let members = Self { members };
         let founders = members.addresses().into_iter().map(|address| v1::NewMember { name: String::new(), address });

@@ -1,0 +1,57 @@
+//! Who an agent and its work are, whatever name somebody gives them.
+
+use tessera_agent::{Agent, AgentConfig, AgentError, IdentityError};
+use tessera_api::v1::{WorkerDesire, WorkerPhase};
+
+use super::agent::{config, follow_until, start, worker_status};
+use super::leader::{Leader, order};
+use super::support::{control_groups, is_alive, pid_in};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_started_under_another_name_is_refused_and_its_work_runs_on() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    let first = start(config(data.path(), &leader)).await;
+    let address = leader.welcome().await.address;
+    let script = "echo self=$$; exec sleep 1000";
+    leader.order(true, vec![order(1, WorkerDesire::Run, script)]).await;
+    let pid = pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data.path(), 1));
+    first.stop().await;
+
+    let renamed = AgentConfig { node_name: "node-b".to_owned(), ..config(data.path(), &leader) };
+    let refused = Agent::start(renamed).await.err().expect("refused");
+    assert!(matches!(refused, AgentError::Identity(IdentityError::OtherName { .. })), "{refused}");
+    let again = start(config(data.path(), &leader)).await;
+    let hello = leader.welcome().await;
+    assert_eq!((hello.node_name.as_str(), hello.workers[0].phase()), ("node-a", WorkerPhase::Running));
+    assert!(is_alive(pid));
+    leader.order(true, Vec::new()).await;
+    leader.report_of(1, WorkerPhase::Stopped).await;
+    again.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_does_not_end_the_worker_of_the_same_name_and_number_in_another_pool() {
+    let data = [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder"));
+    let mut leaders = [Leader::start().await, Leader::start().await];
+    let script = "echo self=$$; exec sleep 1000";
+    let (mut agents, mut pids) = (Vec::new(), Vec::new());
+    for (data, leader) in data.iter().zip(&mut leaders) {
+        let mut config = config(data.path(), leader);
+        // As two nodes of one name on one host have it that are not told otherwise.
+        config.cgroup_root = Some(format!("{}/node-a", control_groups()));
+        agents.push(start(config).await);
+        let address = leader.welcome().await.address;
+        leader.order(true, vec![order(1, WorkerDesire::Run, script)]).await;
+        pids.push(pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data.path(), 1)));
+    }
+    leaders[0].order(true, Vec::new()).await;
+    leaders[0].report_of(1, WorkerPhase::Stopped).await;
+    assert_eq!([is_alive(pids[0]), is_alive(pids[1])], [false, true]);
+    leaders[1].order(true, Vec::new()).await;
+    let over = leaders[1].report_of(1, WorkerPhase::Stopped).await;
+    assert_eq!(over.signal, Some(15), "by the word of its own pool");
+    for agent in agents {
+        agent.stop().await;
+    }
+}
