@@ -4,8 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +39,7 @@ use crate::metrics::Meters;
 use crate::node::{Node, NodeFacts, WorkerRecord};
 use crate::reach;
 use crate::retention::{Retention, remove_expired};
+use crate::supervisor::inheritance::prepare_agent;
 use crate::supervisor::probe::whole_trees_end;
 use crate::supervisor::status::{Phase, Status};
 use crate::turns::TurnBook;
@@ -48,7 +48,7 @@ use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::socket::ask_status;
 use crate::worker::spare::Spare;
-use crate::worker::{AccountError, Accounts, Fence, RunAs, Straggler};
+use crate::worker::{AccountError, Accounts, Fence, RunAs, Straggler, closed_to_others, inherited_environment};
 
 /// An agent cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +124,7 @@ impl Agent {
     /// What cannot be had, and what to do about it.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         config.validate()?;
+        prepare_agent();
         let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
         // Workers must be able to pass through what lies above.
         umask(Mode::from_bits_truncate(0o022));
@@ -145,8 +146,10 @@ impl Agent {
         }
         let folders = WorkerFolders::open(&config.data_dir).map_err(unusable)?;
         let accounts = Accounts::new(config.run_as, &config.worker_groups)?;
-        if config.run_as != RunAs::Agent {
-            check_passable(&config.data_dir)?;
+        if config.run_as != RunAs::Agent
+            && let Some(closed) = closed_to_others(&config.data_dir).map_err(unusable)?
+        {
+            return Err(AgentError::Impassable(closed));
         }
         let shelf = Shelf::open(&config.data_dir, &config.checkpoints).await?;
         let containment = find_containment().await;
@@ -239,7 +242,7 @@ impl Agent {
             criu: self.criu,
             contained: self.containment.whole,
             addressed: Arc::default(),
-            inherited: crate::worker::inherited_environment(),
+            inherited: inherited_environment(self.config.run_as),
         };
         if let Some(python) = self.config.device.python.clone() {
             let served = Served::new(python, &self.config);
@@ -327,17 +330,6 @@ fn lock(config: &AgentConfig) -> Result<Flock<File>, AgentError> {
         nix::errno::Errno::EWOULDBLOCK => AgentError::Taken(config.data_dir.clone()),
         other => unusable(other.into()),
     })
-}
-
-/// Whether whoever is not the owner can pass through a folder and all above it.
-fn check_passable(data: &Path) -> Result<(), AgentError> {
-    for folder in data.ancestors() {
-        let unusable = |source| AgentError::DataFolder { path: folder.to_owned(), source };
-        if std::fs::metadata(folder).map_err(unusable)?.permissions().mode() & 0o001 == 0 {
-            return Err(AgentError::Impassable(folder.to_owned()));
-        }
-    }
-    Ok(())
 }
 
 /// What of a worker this host ends by itself; what it does not is said once, loudly.

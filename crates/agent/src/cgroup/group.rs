@@ -26,6 +26,9 @@ pub struct Limits {
     #[serde(default)]
     pub cpu_elastic: bool,
     pub memory_bytes: Option<u64>,
+    /// Processes and threads at once.
+    #[serde(default)]
+    pub processes: Option<u64>,
 }
 
 /// How the tracking hierarchy kills.
@@ -47,8 +50,17 @@ pub struct GroupRecord {
     pub cpu: Option<(PathBuf, Version)>,
     /// Folder that limits memory, with its version.
     pub memory: Option<(PathBuf, Version)>,
+    /// Folder that limits processes, with its version.
+    pub processes: Option<(PathBuf, Version)>,
     /// What cannot be enforced here, in sentences for people.
     pub missing: Vec<String>,
+}
+
+impl GroupRecord {
+    /// All folders that it consists of, one as often as it serves.
+    pub fn folders(&self) -> impl Iterator<Item = &(PathBuf, Version)> {
+        self.tracking.iter().chain(&self.cpu).chain(&self.memory).chain(&self.processes)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +80,9 @@ impl WorkerGroup {
         }
         if let Some(bytes) = limits.memory_bytes {
             group.limit_memory(hierarchies, name, bytes);
+        }
+        if let Some(processes) = limits.processes {
+            group.limit_processes(hierarchies, name, processes);
         }
         group
     }
@@ -106,8 +121,7 @@ impl WorkerGroup {
     /// # Errors
     /// When one cannot be opened.
     pub fn join_files(&self, born: bool) -> Result<Vec<File>, CgroupError> {
-        let mut folders: Vec<&(PathBuf, Version)> =
-            self.record.tracking.iter().chain(&self.record.cpu).chain(&self.record.memory).collect();
+        let mut folders: Vec<&(PathBuf, Version)> = self.record.folders().collect();
         folders.dedup();
         folders.retain(|(_, version)| !(born && *version == Version::V2));
         let open = |(folder, _): &(PathBuf, Version)| {
@@ -202,7 +216,7 @@ impl WorkerGroup {
 
     /// Removes the empty folders. One that is still busy is left to the next attempt.
     pub fn remove(&self) {
-        for (path, _) in self.record.cpu.iter().chain(&self.record.memory).chain(&self.record.tracking) {
+        for (path, _) in self.record.folders() {
             remove_tree(path);
         }
     }
@@ -265,6 +279,21 @@ impl WorkerGroup {
         match done {
             Ok(folder) => self.record.memory = Some(folder),
             Err(error) => self.missing("memory is not limited", &error),
+        }
+    }
+
+    fn limit_processes(&mut self, hierarchies: &Hierarchies, name: &str, most: u64) {
+        let limit = |path: PathBuf| write(&path, "pids.max", &most.to_string()).map(|()| path);
+        let done = if let Some(unified) = hierarchies.unified_with("pids") {
+            enable(unified, name, "pids").and_then(limit).map(|path| (path, Version::V2))
+        } else if let Some(pids) = hierarchies.legacy_with("pids") {
+            make(pids, name).and_then(limit).map(|path| (path, Version::V1))
+        } else {
+            return self.record.missing.push("processes are not limited: no pids controller is mounted".to_owned());
+        };
+        match done {
+            Ok(folder) => self.record.processes = Some(folder),
+            Err(error) => self.missing("processes are not limited", &error),
         }
     }
 

@@ -24,7 +24,8 @@ fn content(path: &Path, file: &str) -> String {
     fs::read_to_string(path.join(file)).unwrap_or_default()
 }
 
-const LIMITS: Limits = Limits { cpu_millicores: Some(500), cpu_elastic: false, memory_bytes: Some(64 << 20) };
+const LIMITS: Limits =
+    Limits { cpu_millicores: Some(500), cpu_elastic: false, memory_bytes: Some(64 << 20), processes: Some(9) };
 
 #[test]
 fn version_2_hands_controllers_down_and_sets_limits() {
@@ -35,9 +36,9 @@ fn version_2_hands_controllers_down_and_sets_limits() {
     let leaf = group_with(
         mount,
         "tessera/w",
-        &["cgroup.procs", "cpu.max", "cpu.weight", "memory.max", "memory.swap.max", "memory.events"],
+        &["cgroup.procs", "cpu.max", "cpu.weight", "memory.max", "memory.swap.max", "memory.events", "pids.max"],
     );
-    let found = Hierarchies { unified: Some(hierarchy(mount, &["cpu", "memory"])), legacy: Vec::new() };
+    let found = Hierarchies { unified: Some(hierarchy(mount, &["cpu", "memory", "pids"])), legacy: Vec::new() };
     let group = WorkerGroup::create(&found, "tessera/w", LIMITS);
     assert_eq!(group.record().missing, Vec::<String>::new());
     assert_eq!((content(&leaf, "cpu.max"), content(&leaf, "cpu.weight")), ("50000 100000".to_owned(), "50".to_owned()));
@@ -46,7 +47,7 @@ fn version_2_hands_controllers_down_and_sets_limits() {
     drop(WorkerGroup::create(&found, "tessera/w", Limits { cpu_elastic: true, ..LIMITS }));
     assert_eq!(content(&leaf, "cpu.max"), "max 100000", "the weight alone divides what others want");
     assert_eq!(content(&leaf, "memory.max"), (64 << 20).to_string());
-    assert_eq!(content(&leaf, "memory.swap.max"), "0");
+    assert_eq!((content(&leaf, "memory.swap.max"), content(&leaf, "pids.max")), ("0".to_owned(), "9".to_owned()));
     assert!(content(mount, "cgroup.subtree_control").starts_with('+'));
     assert!(content(&mount.join("tessera"), "cgroup.subtree_control").starts_with('+'));
     assert_eq!(group.join_files(true).expect("openable").len(), 0, "born into the only folder");
@@ -62,9 +63,11 @@ fn hybrid_tracks_by_version_2_and_limits_by_version_1() {
     group_with(&unified, "t/w", &["cgroup.procs", "cgroup.kill"]);
     let cpu_leaf = group_with(&cpu, "t/w", &["cgroup.procs", "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.shares"]);
     let memory_leaf = group_with(&memory, "t/w", &["cgroup.procs", "memory.limit_in_bytes", "memory.oom_control"]);
+    let pids = root.path().join("pids");
+    let pids_leaf = group_with(&pids, "t/w", &["cgroup.procs", "pids.max"]);
     let found = Hierarchies {
         unified: Some(hierarchy(&unified, &["hugetlb"])),
-        legacy: vec![hierarchy(&cpu, &["cpu"]), hierarchy(&memory, &["memory"])],
+        legacy: vec![hierarchy(&cpu, &["cpu"]), hierarchy(&memory, &["memory"]), hierarchy(&pids, &["pids"])],
     };
     let group = WorkerGroup::create(&found, "t/w", LIMITS);
     assert_eq!(content(&cpu_leaf, "cpu.cfs_quota_us"), "50000");
@@ -73,7 +76,8 @@ fn hybrid_tracks_by_version_2_and_limits_by_version_1() {
     drop(WorkerGroup::create(&found, "t/w", Limits { cpu_elastic: true, ..LIMITS }));
     assert_eq!(content(&cpu_leaf, "cpu.cfs_quota_us"), "-1");
     assert_eq!(content(&memory_leaf, "memory.limit_in_bytes"), (64 << 20).to_string());
-    assert_eq!(group.join_files(true).expect("openable").len(), 2);
+    assert_eq!(content(&pids_leaf, "pids.max"), "9");
+    assert_eq!(group.join_files(true).expect("openable").len(), 3);
     fs::write(memory_leaf.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n").expect("file");
     assert_eq!(group.memory_kills(), 1);
     group.kill().expect("killable");
@@ -86,12 +90,12 @@ fn hybrid_tracks_by_version_2_and_limits_by_version_1() {
 fn what_cannot_be_had_is_said() {
     let group = WorkerGroup::create(&Hierarchies::default(), "t/w", LIMITS);
     assert!(!group.is_tracked());
-    assert_eq!(group.record().missing.len(), 3, "{:?}", group.record().missing);
+    assert_eq!(group.record().missing.len(), 4, "{:?}", group.record().missing);
     let root = tempfile::tempdir().expect("a temporary folder");
     let found = Hierarchies { unified: None, legacy: vec![hierarchy(root.path(), &["freezer"])] };
     let frozen = WorkerGroup::create(&found, "t/w", LIMITS);
     assert!(frozen.is_tracked());
-    assert_eq!(frozen.record().missing.len(), 2);
+    assert_eq!(frozen.record().missing.len(), 3);
 }
 
 #[test]

@@ -43,7 +43,7 @@ use tessera_devices::accelerators::Interpreter;
 pub(crate) use word::Word;
 
 use crate::config::ConfigError;
-use crate::worker::inherited_environment;
+use crate::worker::{RunAs, inherited_environment};
 
 /// The word with which this program starts a worker that has a device.
 pub const WORD: &str = "with-device";
@@ -78,7 +78,7 @@ impl DeviceConfig {
     /// The interpreter, as slice servers are run by it; without a program where none is named.
     #[must_use]
     pub fn interpreter(&self) -> Interpreter {
-        let mut environment = inherited_environment();
+        let mut environment = inherited_environment(RunAs::Agent);
         environment.extend(self.environment.clone());
         environment.insert(NO_USER_SITE.to_owned(), "1".to_owned());
         Interpreter { python: self.python.clone().unwrap_or_default(), environment }

@@ -116,6 +116,7 @@ impl Child<'_> {
             libc::close(self.word);
             libc::setsid();
             libc::umask(0o022);
+            give_up_protection();
             if self.in_namespace && !show_own_processes() {
                 return Step::Proc;
             }
@@ -212,14 +213,38 @@ impl Child<'_> {
     }
 }
 
+/// Has the process, when its host is out of memory, ended before those that look after it. A host that does not let it
+/// has no protection to give up.
+#[allow(unsafe_code)]
+unsafe fn give_up_protection() {
+    // SAFETY: system calls on a NUL-terminated text and on a descriptor that is closed again.
+    unsafe {
+        let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if score >= 0 {
+            libc::write(score, c"0".as_ptr().cast(), 1);
+            libc::close(score);
+        }
+    }
+}
+
 /// Handlers and mask of the supervisor are none of the worker's business.
 #[allow(unsafe_code)]
 pub(super) unsafe fn reset_signals() {
-    // SAFETY: setting a default action and an empty mask cannot break anything in this process.
+    /// The default action as the kernel reads it, whose order of fields is the machine's.
+    const DEFAULT: [u64; 4] = [0; 4];
+    // SAFETY: setting a default action and an empty mask cannot break anything in this process; the kernel reads what
+    // is given and keeps nothing of it.
     unsafe {
         for number in 1..=64 {
             if !matches!(number, libc::SIGKILL | libc::SIGSTOP) {
-                libc::signal(number, libc::SIG_DFL);
+                // The C library keeps two for itself, and would refuse them, also where somebody ignores them.
+                libc::syscall(
+                    libc::SYS_rt_sigaction,
+                    number,
+                    DEFAULT.as_ptr(),
+                    ptr::null_mut::<u64>(),
+                    size_of::<u64>(),
+                );
             }
         }
         let mut none: libc::sigset_t = std::mem::zeroed();

@@ -25,6 +25,7 @@ mod connections;
 mod containment;
 pub mod early;
 pub mod image;
+pub mod inheritance;
 mod inherited;
 mod keeper;
 pub mod machine;
@@ -54,12 +55,13 @@ pub const SOCKET_FILE: &str = "supervisor.sock";
 
 /// Runs the supervisor of the worker in `folder` until the worker is over. Without a folder it is told on its standard
 /// input, in frames ([`message::encode`]), first what is the same for all workers ([`early::Ahead`]) and then a folder,
-/// and ends when that is closed first. The process must not have started any thread: call it before any runtime is
-/// made.
+/// and ends when that is closed first. The process must not have started any thread or opened any file: call it before
+/// any runtime is made.
 ///
 /// What goes wrong is said on standard error, which leads into [`LOG_FILE`].
 #[must_use]
 pub fn main(folder: Option<&Path>) -> ExitCode {
+    inheritance::leave_behind();
     let called = match folder {
         Some(folder) => Ok(Some((folder.to_owned(), None))),
         None => called::folder().map(|called| called.map(|(folder, early)| (folder, Some(early)))),

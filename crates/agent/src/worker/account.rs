@@ -10,8 +10,10 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
+use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +22,19 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::WorkerFolders;
 use super::id::WorkerId;
+
+/// The first folder, from this one upwards, through which whoever is not its owner cannot pass.
+///
+/// # Errors
+/// What the file system says, also of a folder that is not there.
+pub fn closed_to_others(folder: &Path) -> io::Result<Option<PathBuf>> {
+    for folder in folder.ancestors() {
+        if fs::metadata(folder)?.permissions().mode() & 0o001 == 0 {
+            return Ok(Some(folder.to_owned()));
+        }
+    }
+    Ok(None)
+}
 
 /// A user id, its group, and the further groups of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

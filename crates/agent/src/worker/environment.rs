@@ -2,10 +2,13 @@
 //! and the launchers of the field set, each going before those named first.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use tessera_api::v1 as wire;
 
-use super::account::Account;
+use super::account::{Account, RunAs, closed_to_others};
 use super::folder::WorkerFolder;
 use super::written::written_by;
 use crate::checkpoints::CONTROL_FILE;
@@ -20,10 +23,32 @@ pub const WORKER_DIR: &str = "TESSERA_WORKER_DIR";
 /// Name of the virtual-card file.
 pub const VCARD_FILE: &str = "vcard.json";
 
-/// The variables that every worker inherits, from the agent's environment.
+/// The variables that every worker inherits, from the agent's environment. Of those for others than the agent's user,
+/// folders are left out that they could not use.
 #[must_use]
-pub fn inherited() -> BTreeMap<String, String> {
-    INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
+pub fn inherited(run_as: RunAs) -> BTreeMap<String, String> {
+    let own = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    if run_as == RunAs::Agent {
+        own.collect()
+    } else {
+        own.filter_map(|(name, value)| for_others(name, value)).collect()
+    }
+}
+
+/// A variable as it is of use to others than the agent's user; `None`: it is not.
+fn for_others(name: String, value: String) -> Option<(String, String)> {
+    let passable = |folder: &Path| folder.is_absolute() && matches!(closed_to_others(folder), Ok(None));
+    match name.as_str() {
+        "PATH" => {
+            let folders: Vec<&str> = value.split(':').filter(|folder| passable(Path::new(folder))).collect();
+            (!folders.is_empty()).then(|| (name, folders.join(":")))
+        }
+        "TMPDIR" => {
+            let written = fs::metadata(&value).is_ok_and(|folder| folder.permissions().mode() & 0o002 != 0);
+            (written && passable(Path::new(&value))).then_some((name, value))
+        }
+        _ => Some((name, value)),
+    }
 }
 
 /// The whole environment of a worker.
@@ -158,7 +183,6 @@ fn own(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> Vec<(&'s
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::path::Path;
 
     use tessera_devices::{GrantedSlice, HostRoot, NodeDevices, Share, WorkerSlices};
     use tessera_ledger::{AllocationId, Epoch, Mebibytes, Owner, Rank};
@@ -218,6 +242,24 @@ mod tests {
         for (name, value) in expected {
             assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn folders_that_only_the_agent_may_use_are_no_workers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let named = |name: &str, mode| {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).expect("made");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mine");
+            path.display().to_string()
+        };
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("mine");
+        let (closed, open, shared) = (named("closed", 0o700), named("open", 0o755), named("shared", 0o1777));
+        let of = |name: &str, value: &str| for_others(name.to_owned(), value.to_owned()).map(|(_, value)| value);
+        assert_eq!(of("PATH", &format!("{closed}:{open}:.:{closed}/x")), Some(open.clone()));
+        assert_eq!(of("PATH", &closed), None, "which means the usual one");
+        assert_eq!([&closed, &open, &shared].map(|folder| of("TMPDIR", folder)), [None, None, Some(shared.clone())]);
+        assert_eq!(of("LANG", "C"), Some("C".to_owned()));
     }
 
     #[test]

@@ -330,8 +330,13 @@ fn make_own(path: &Path, account: Option<&Account>) -> io::Result<()> {
     }
 }
 
+/// Processes and threads that a worker has at once at most: far more than any program wants that does not fork without
+/// end, and few enough for others to go on beside one that does.
+const MOST_PROCESSES: u64 = 16_384;
+
 /// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them.
-/// What neither says is not limited.
+/// What neither says is not limited, but for
+/// its processes.
 fn limits_of(slices: HostLimits, host: HostRequest) -> Limits {
     let both = |share: Option<u64>, asked: u64| match (share, asked) {
         (share, 0) => share,
@@ -342,6 +347,7 @@ fn limits_of(slices: HostLimits, host: HostRequest) -> Limits {
         cpu_elastic: slices.cpu_elastic,
         memory_bytes: both(slices.memory.map(|memory| memory.0), host.memory.0)
             .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
+        processes: Some(MOST_PROCESSES),
     }
 }
 

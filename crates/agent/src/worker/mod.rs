@@ -22,7 +22,7 @@ mod used;
 mod vcard;
 mod written;
 
-pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds};
+pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds, closed_to_others};
 
 pub(crate) use environment::{
     INHERITED, WORKER_DIR, falls_back, has_servers, inherited as inherited_environment, is_cooperative, is_elastic,

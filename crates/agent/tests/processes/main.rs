@@ -8,6 +8,7 @@ mod damage;
 mod ends;
 mod hostile;
 mod identity;
+mod inheritance;
 mod leader;
 mod outlived;
 mod resting;

@@ -9,18 +9,26 @@ use tessera_agent::supervisor::probe::whole_trees_end;
 use crate::doctor::facts::{ContainmentFacts, Seen};
 
 /// Files of a group that are of use, in both versions.
-const FILES: [&str; 7] =
-    ["cgroup.kill", "cgroup.freeze", "freezer.state", "cpu.max", "cpu.cfs_quota_us", "memory.max", "memory.high"];
+const FILES: [&str; 8] = [
+    "cgroup.kill",
+    "cgroup.freeze",
+    "freezer.state",
+    "cpu.max",
+    "cpu.cfs_quota_us",
+    "memory.max",
+    "memory.high",
+    "pids.max",
+];
 
 /// Makes a group beside those of workers, looks at it, and removes it.
 pub(super) fn try_here(agent: &AgentConfig) -> Seen<ContainmentFacts> {
     let hierarchies = Hierarchies::detect(Path::new("/")).map_err(|error| error.to_string())?;
     let name = format!("{}/doctor-{}", agent.effective_cgroup_root(), std::process::id());
-    let limits = Limits { cpu_millicores: Some(1_000), cpu_elastic: false, memory_bytes: Some(64 << 20) };
+    let limits =
+        Limits { cpu_millicores: Some(1_000), cpu_elastic: false, memory_bytes: Some(64 << 20), processes: Some(64) };
     let group = WorkerGroup::create(&hierarchies, &name, limits);
     let record = group.record();
-    let folders: Vec<&Path> =
-        record.tracking.iter().chain(&record.cpu).chain(&record.memory).map(|(path, _)| path.as_path()).collect();
+    let folders: Vec<&Path> = record.folders().map(|(path, _)| path.as_path()).collect();
     let there = |file: &&str| folders.iter().any(|folder| folder.join(file).exists());
     let group_files: Vec<String> = FILES.iter().filter(|file| there(file)).map(|file| (*file).to_owned()).collect();
     let facts = ContainmentFacts {
