@@ -21,6 +21,7 @@ pub mod member;
 mod run_error;
 mod seats;
 pub mod services;
+mod whereabouts;
 
 pub use config::ServerConfig;
 #[cfg(feature = "rocksdb")]

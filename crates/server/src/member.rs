@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tessera_actor::Pulse;
-use tessera_client::Address;
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{
-    Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError, Status,
+    Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, MemberId, StartError,
 };
 #[cfg(feature = "rocksdb")]
 use tessera_consensus::{SystemClock, WrongClock};
@@ -37,6 +36,7 @@ use crate::grpc::{self, GrpcSettings, ServeError};
 use crate::http;
 use crate::json_face::JsonFace;
 use crate::run_error::{ADMISSION, RunError};
+use crate::whereabouts;
 
 /// The file of the accounts in the data folder.
 #[cfg(feature = "rocksdb")]
@@ -188,7 +188,7 @@ async fn run_here(
         async move { consensus.answers(Instant::now() + SIGN_OF_LIFE).await }
     };
     let beating = tokio::spawn(pulse.keep(alive, end.clone()));
-    let result = running.until_end(&config.advertise, &shutdown, pages.as_mut()).await;
+    let result = running.until_end(&shutdown, pages.as_mut()).await;
     running.finish(&end, result.is_ok()).await;
     if let Some(pages) = pages {
         drop(timeout(HANDOVER, pages).await);
@@ -314,13 +314,17 @@ impl Running {
                 drop(founding.answer.send(founded));
             }));
         }
+        let told = whereabouts::tell(pool.status(), identity.clone(), config.advertise.clone());
+        let end = end.clone();
+        tasks.push(tokio::spawn(async move {
+            let _ = end.run_until_cancelled(told).await;
+        }));
         Ok(Self { pool, grpc, tasks, identity, closing })
     }
 
     /// Waits for the first reason to end.
     async fn until_end(
         &self,
-        advertise: &str,
         shutdown: &CancellationToken,
         pages: Option<&mut JoinHandle<()>>,
     ) -> Result<(), RunError> {
@@ -340,9 +344,6 @@ impl Running {
                 Ok(Ok(())) | Err(_) => Ok(()),
             },
             () = self.never_admitted() => Err(RunError::NotAdmitted { identity: self.identity.clone() }),
-            known = self.elsewhere(advertise) => {
-                Err(RunError::Elsewhere { identity: self.identity.clone(), known, given: advertise.to_owned() })
-            }
             () = pages => Err(RunError::Pages),
         }
     }
@@ -352,23 +353,6 @@ impl Running {
         let mut status = self.pool.status();
         if timeout(ADMISSION, status.wait_for(|status| status.admitted)).await.is_ok() {
             std::future::pending::<()>().await;
-        }
-    }
-
-    /// Ends with the address at which the others look for this member, when it was started to be at another port; never
-    /// when they find it. A host that is called otherwise may be the same one.
-    async fn elsewhere(&self, advertise: &str) -> String {
-        let port = |address: &str| address.parse::<Address>().ok().map(|address| address.port());
-        let own = |status: &Status| {
-            let known = status.voters.iter().chain(&status.learners).find(|member| member.id == self.identity.member);
-            known.map(|member| member.address.clone())
-        };
-        let mut status = self.pool.status();
-        // It stays what it is for as long as the member is one.
-        let known = status.wait_for(|status| own(status).is_some()).await.ok().and_then(|status| own(&status));
-        match known.filter(|known| port(known).is_some() && port(known) != port(advertise)) {
-            Some(known) => known,
-            None => std::future::pending().await,
         }
     }
 

@@ -40,13 +40,6 @@ pub enum RunError {
         humane(ADMISSION)
     )]
     NotAdmitted { identity: Identity },
-    /// The process was started to be where nobody looks for it.
-    #[error(
-        "this is {identity}, which the others look for at {known}, and it was started to be reached at {given}; start \
-         it with --advertise {known}, or, when it is to be elsewhere for good, remove it from the cluster, empty its \
-         data folder and add it anew"
-    )]
-    Elsewhere { identity: Identity, known: String, given: String },
     /// The gRPC server of a process without identity failed.
     #[error("the server failed")]
     Waiting(#[from] tonic::transport::Error),

@@ -155,17 +155,10 @@ impl Members {
         Self::found(vec![member(store, 0, None, change).await]).await
     }
 
-    /// Starts a process that was a member before, where it was.
+    /// Starts a process that was a member before at an address of this host; with port 0 at any.
     pub async fn again(store: Arc<dyn Store>, address: &str) -> Self {
         let address: SocketAddr = address.parse().expect("members listen on socket addresses");
         Self { members: vec![member(store, address.port(), None, |_| {}).await] }
-    }
-
-    /// Starts a process that was a member before at another port; answers how it ended.
-    pub async fn elsewhere(store: Arc<dyn Store>) -> RunError {
-        let running = member(store, 0, None, |_| {}).await.running;
-        let ended = tokio::time::timeout(PATIENCE, running).await.expect("it ends by itself");
-        ended.expect("a member does not panic").expect_err("it cannot be found")
     }
 
     async fn found(members: Vec<Member>) -> Self {
