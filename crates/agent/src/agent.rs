@@ -224,9 +224,9 @@ impl Agent {
         let cards = cards_of(&self.devices);
         let folders_of_data = self.config.data_dirs.clone();
         let data = tokio::task::spawn_blocking(move || names_in(&folders_of_data)).await.unwrap_or_default();
-        let Identity { highest_term, cluster_id, .. } = self.identity.clone();
+        let Identity { highest_term, cluster_id, node_name, .. } = self.identity.clone();
         let node = Node::new(facts, cards, highest_term, cluster_id, workers.iter().cloned());
-        let node = node.with_data(data.clone()).read_since(BootTime::now());
+        let node = node.with_data(data.clone()).read_since(BootTime::now()).named(!node_name.is_empty());
         let launcher = Launcher {
             node: self.config.node_name.clone(),
             folders: self.folders.clone(),
@@ -250,7 +250,7 @@ impl Agent {
         }
         let ahead = launcher.clone();
         tasks.once("spare", async move { ahead.make_spare().await });
-        let keeper = TermKeeper::new(self.identity, self.config.data_dir.clone());
+        let keeper = TermKeeper::new(self.identity, self.config.node_name.clone(), self.config.data_dir.clone());
         let (output_retention, of_pool) = watch::channel(None);
         let host = ProcessHost { launcher, keeper, boot_id: self.boot_id, output_retention };
         let retention = Retention { of_node: self.config.limits.output_retention, of_pool };

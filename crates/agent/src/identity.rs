@@ -25,7 +25,8 @@ const KEEP_AGAIN: Duration = Duration::from_secs(1);
 pub struct Identity {
     /// Made at the first start: a name belongs to the first identity that used it.
     pub uid: String,
-    /// Under another one the pool would take it for a second node; empty in those of earlier releases.
+    /// Under another one the pool would take it for a second node; empty before the first session, and in those of
+    /// earlier releases.
     #[serde(default)]
     pub node_name: String,
     /// Raised by one at every start.
@@ -126,13 +127,14 @@ impl Identity {
             Some(kept) => kept,
             None => Self::first(data)?,
         };
-        if !node_name.is_empty() && node_name != name {
-            return Err(IdentityError::OtherName { path: data.to_owned(), kept: node_name, given: name.to_owned() });
-        }
+        // The name in a copy is that of the other node.
         if let Some(before) = place.filter(|before| !moved && *before != here) {
             return Err(IdentityError::Copied { path: data.to_owned(), before, here });
         }
-        let (node_name, incarnation, place) = (name.to_owned(), incarnation + 1, Some(here));
+        if !node_name.is_empty() && node_name != name {
+            return Err(IdentityError::OtherName { path: data.to_owned(), kept: node_name, given: name.to_owned() });
+        }
+        let (incarnation, place) = (incarnation + 1, Some(here));
         let identity = Self { uid, node_name, incarnation, highest_term, cluster_id, place };
         identity.keep(data)?;
         Ok(identity)
@@ -198,18 +200,20 @@ pub fn name_kept_in(data: &Path) -> Option<String> {
     Identity::kept(data).ok()?.map(|kept| kept.node_name).filter(|name| !name.is_empty())
 }
 
-/// Keeps terms on disk, one after the other, never a lower one after a higher one.
+/// Keeps terms on disk, one after the other, never a lower one after a higher one, and with them the name under which a
+/// leader took the node: one that no leader has taken it under may be another node's.
 #[derive(Clone, Debug)]
 pub struct TermKeeper {
     identity: Arc<Mutex<Identity>>,
+    name: String,
     data: PathBuf,
 }
 
 impl TermKeeper {
-    /// For an identity that lies in a data folder.
+    /// For an identity that lies in a data folder, and the name that the agent says to leaders.
     #[must_use]
-    pub fn new(identity: Identity, data: PathBuf) -> Self {
-        Self { identity: Arc::new(Mutex::new(identity)), data }
+    pub fn new(identity: Identity, name: String, data: PathBuf) -> Self {
+        Self { identity: Arc::new(Mutex::new(identity)), name, data }
     }
 
     /// Returns once the term is on disk, however long that takes.
@@ -230,6 +234,7 @@ impl TermKeeper {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
         identity.highest_term = identity.highest_term.max(term);
         identity.cluster_id = cluster_id;
+        identity.node_name.clone_from(&self.name);
         identity.keep(&self.data)
     }
 }
@@ -237,6 +242,12 @@ impl TermKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a node keeps when a leader takes it under a name.
+    fn welcomed(identity: &Identity, name: &str, data: &Path) {
+        let keeper = TermKeeper::new(identity.clone(), name.to_owned(), data.to_owned());
+        keeper.keep_now(Term(1), "pool".to_owned()).expect("writable");
+    }
 
     #[test]
     fn the_uid_stays_and_the_incarnation_rises() {
@@ -253,8 +264,9 @@ mod tests {
     fn a_copied_folder_is_refused_until_an_operator_says_that_it_was_moved() {
         let (data, copy) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let first = Identity::begin(data.path(), "n", false).expect("writable");
+        welcomed(&first, "n", data.path());
         fs::copy(data.path().join(FILE), copy.path().join(FILE)).expect("readable");
-        let refused = Identity::begin(copy.path(), "n", false).expect_err("a copy").to_string();
+        let refused = Identity::begin(copy.path(), "clone", false).expect_err("a copy").to_string();
         let places = [data.path(), copy.path()].map(|folder| FolderPlace::of(folder).expect("a place").to_string());
         assert!(places.iter().all(|place| refused.contains(place)), "{refused}");
         assert!(refused.contains("--moved-data-dir"), "{refused}");
@@ -267,8 +279,10 @@ mod tests {
     #[test]
     fn a_folder_is_refused_under_another_name_than_it_was_used_under() {
         let data = tempfile::tempdir().expect("a temporary folder");
-        assert_eq!(name_kept_in(data.path()), None);
-        let first = Identity::begin(data.path(), "host-1", false).expect("writable");
+        let first = Identity::begin(data.path(), "localhost", false).expect("writable");
+        assert_eq!(name_kept_in(data.path()), None, "no leader has taken it, and the name may be another node's");
+        assert_eq!(Identity::begin(data.path(), "host-1", false).expect("a better name").uid, first.uid);
+        welcomed(&first, "host-1", data.path());
         for moved in [false, true] {
             let refused = Identity::begin(data.path(), "host-2", moved).expect_err("another node").to_string();
             assert!(
@@ -278,9 +292,7 @@ mod tests {
         }
         assert_eq!(name_kept_in(data.path()).as_deref(), Some("host-1"));
         let again = Identity::begin(data.path(), "host-1", false).expect("the same node");
-        assert_eq!(again, Identity { incarnation: 2, ..first.clone() }, "a refusal leaves nothing");
-        Identity { node_name: String::new(), ..first }.keep(data.path()).expect("as an earlier release");
-        assert_eq!(Identity::begin(data.path(), "host-3", false).expect("it says no name").node_name, "host-3");
+        assert_eq!((&again.uid, again.incarnation), (&first.uid, 2), "a refusal leaves nothing");
     }
 
     #[test]

@@ -191,7 +191,8 @@ impl Node {
             block_milli_tflops: welcome.block_milli_tflops,
         };
         let told = self.pool.replace(pool) == Some(pool);
-        let news = term > self.highest_term || self.cluster_id != welcome.cluster_id;
+        let news = term > self.highest_term || self.cluster_id != welcome.cluster_id || !self.named;
+        self.named = true;
         self.highest_term = term;
         self.cluster_id.clone_from(&welcome.cluster_id);
         let held = if news { Some(Vec::new()) } else { None };

@@ -55,6 +55,8 @@ pub struct Node {
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
     pub(super) highest_term: Term,
     pub(super) cluster_id: String,
+    /// The name is on disk under which a leader took it, or is about to be.
+    pub(super) named: bool,
     pub(super) session: Session,
     pub(super) lease: Option<Lease>,
     pub(super) pool: Option<PoolTerms>,
@@ -85,6 +87,7 @@ impl Node {
             workers: workers.into_iter().map(|record| (record.status.worker, record)).collect(),
             highest_term,
             cluster_id,
+            named: true,
             session: Session::Closed,
             lease: None,
             pool: None,
@@ -97,6 +100,13 @@ impl Node {
     #[must_use]
     pub fn with_data(mut self, names: BTreeSet<String>) -> Self {
         self.cached = names;
+        self
+    }
+
+    /// The same node, whose name is kept, or is yet to be once a leader takes it.
+    #[must_use]
+    pub const fn named(mut self, kept: bool) -> Self {
+        self.named = kept;
         self
     }
 

@@ -32,6 +32,9 @@ pub async fn agent(args: AgentArgs) -> Result<Exit, Failure> {
         shutdown::with_stdin(&token);
     }
     tracing::info!(node = config.node_name, data_dir = %config.data_dir.display(), "an agent starts");
+    if given_name(&args, &file).is_none() && host_name().is_ok_and(|host| host != config.node_name) {
+        tracing::info!("its host is called otherwise; without a name given it is the node that its data folder is of");
+    }
     let pulse = Pulse::default();
     let manager = ServiceManager::told(&pulse, &token);
     let ended = tessera_agent::run(config, pulse, token).await;
@@ -59,8 +62,8 @@ fn configured(
     let data_dir = args.data_dir.clone().or_else(|| file.data_dir.clone()).ok_or_else(|| {
         missing("no data folder is named", "give --data-dir DIR, or `data_dir` in the configuration file")
     })?;
-    let name = match args.name.clone().or_else(|| file.name.clone()) {
-        Some(name) => name,
+    let name = match given_name(args, file) {
+        Some(name) => name.clone(),
         // A container has a new host name at each start, and stays the node that its folder is of.
         None => name_kept_in(&data_dir).map_or_else(host_name, Ok)?,
     };
@@ -118,6 +121,10 @@ fn cards(args: &AgentArgs, file: &AgentFile) -> CardSource {
         (None, false, None, Some(CardsWord::Accelerators)) => CardSource::Accelerators,
         (None, false, None, Some(CardsWord::Local) | None) => CardSource::Local,
     }
+}
+
+fn given_name<'a>(args: &'a AgentArgs, file: &'a AgentFile) -> Option<&'a String> {
+    args.name.as_ref().or(file.name.as_ref())
 }
 
 fn host_name() -> Result<String, Failure> {

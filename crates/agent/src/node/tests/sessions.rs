@@ -39,6 +39,16 @@ fn a_new_term_is_kept_before_orders_are_obeyed() {
 }
 
 #[test]
+fn a_name_that_is_not_kept_yet_is_kept_with_a_welcome_in_a_term_that_is_known() {
+    let Bench { node, now } = Bench::with(5, Vec::new());
+    let mut bench = Bench { node: node.named(false), now };
+    let keeps = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::KeepTerm { .. }));
+    assert!(keeps(&bench.welcome_in(5)));
+    bench.on(Event::SessionClosed);
+    assert!(!keeps(&bench.welcome_in(5)), "once");
+}
+
+#[test]
 fn a_card_that_is_smaller_than_a_block_is_complained_of_once() {
     let card = wire::CardDescription {
         kind: wire::CardKind::Cpu.into(),
