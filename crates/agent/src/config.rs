@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,6 +67,8 @@ pub struct Limits {
     pub kill_confirmation: Duration,
     /// How far from now a lease may reach at most, whoever grants it.
     pub longest_lease: Duration,
+    /// Processes and threads that a worker has at once at most.
+    pub processes_per_worker: u64,
 }
 
 /// How far a lease may reach unless configured otherwise: far longer than any pool's, and not for ever.
@@ -80,9 +82,20 @@ impl Default for Limits {
             output_retention: None,
             kill_confirmation: Duration::from_secs(3),
             longest_lease: LONGEST_LEASE,
+            processes_per_worker: processes_per_worker(),
         }
     }
 }
+
+/// Processes of a worker unless configured otherwise: far more than any program wants that does not fork without end,
+/// and few enough for others to go on beside one that does. Programs start threads by the processors that they find.
+fn processes_per_worker() -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    u64::try_from(processors).unwrap_or(u64::MAX).saturating_mul(256).clamp(16_384, MOST_PROCESSES)
+}
+
+/// Processes that Linux has at most.
+const MOST_PROCESSES: u64 = 4_194_304;
 
 /// How checkpoints of the work on a node are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,6 +277,14 @@ impl Limits {
         if self.longest_lease < Duration::from_secs(1) {
             return Err(ConfigError::new("longest_lease", "it is below 1s", "give more than the pool's kill_after"));
         }
+        if !(1..=MOST_PROCESSES).contains(&self.processes_per_worker) {
+            let problem = format!("it is not between 1 and {MOST_PROCESSES}");
+            return Err(ConfigError::new(
+                "processes_per_worker",
+                problem,
+                "leave it out, or give at least some hundreds",
+            ));
+        }
         Ok(())
     }
 }
@@ -361,5 +382,8 @@ mod tests {
         assert_eq!(refused_field(|c| c.time_slicing.round = Duration::from_secs(60)), Some("time_slicing.round"));
         assert_eq!(refused_field(|c| c.limits.output_files = 0), Some("output_files"));
         assert_eq!(refused_field(|c| c.limits.output_file_bytes = 1), Some("output_file_bytes"));
+        for most in [0, u64::MAX] {
+            assert_eq!(refused_field(|c| c.limits.processes_per_worker = most), Some("processes_per_worker"));
+        }
     }
 }

@@ -280,7 +280,11 @@ impl Launcher {
             image,
             companion,
             working_directory: folder_of_program.unwrap_or(work),
-            limits: limits_of(limits, spec.host.filter(|_| has_program).map(host_from_wire).unwrap_or_default()),
+            limits: limits_of(
+                limits,
+                spec.host.filter(|_| has_program).map(host_from_wire).unwrap_or_default(),
+                self.bounds.processes_per_worker,
+            ),
             cgroup: self.group_of(launch.worker),
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),
@@ -330,14 +334,9 @@ fn make_own(path: &Path, account: Option<&Account>) -> io::Result<()> {
     }
 }
 
-/// Processes and threads that a worker has at once at most: far more than any program wants that does not fork without
-/// end, and few enough for others to go on beside one that does.
-const MOST_PROCESSES: u64 = 16_384;
-
-/// What a worker may use of its host: the share that its processor slices are, and what its job asks for beside them.
-/// What neither says is not limited, but for
-/// its processes.
-fn limits_of(slices: HostLimits, host: HostRequest) -> Limits {
+/// What a worker may use of its host: the share that its processor slices are, what its job asks for beside them, and so
+/// many processes. What neither slices nor job say is not limited.
+fn limits_of(slices: HostLimits, host: HostRequest, processes: u64) -> Limits {
     let both = |share: Option<u64>, asked: u64| match (share, asked) {
         (share, 0) => share,
         (share, asked) => Some(share.unwrap_or(0).saturating_add(asked)),
@@ -347,7 +346,7 @@ fn limits_of(slices: HostLimits, host: HostRequest) -> Limits {
         cpu_elastic: slices.cpu_elastic,
         memory_bytes: both(slices.memory.map(|memory| memory.0), host.memory.0)
             .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
-        processes: Some(MOST_PROCESSES),
+        processes: Some(processes),
     }
 }
 

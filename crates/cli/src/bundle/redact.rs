@@ -44,6 +44,7 @@ const SHOWN: &[&str] = &[
     "limits.output_file",
     "limits.output_files",
     "limits.output_retention",
+    "limits.processes_per_worker",
     "limits.request_bytes",
     "limits.requests",
     "limits.silence",

@@ -108,6 +108,7 @@ struct LimitsSection {
     output_retention: Option<Time>,
     kill_confirmation: Option<Time>,
     longest_lease: Option<Time>,
+    processes_per_worker: Option<u64>,
 }
 
 impl AgentFile {
@@ -142,5 +143,6 @@ impl AgentFile {
         config.limits.output_retention = time(self.limits.output_retention);
         set(&mut config.limits.kill_confirmation, time(self.limits.kill_confirmation));
         set(&mut config.limits.longest_lease, time(self.limits.longest_lease));
+        set(&mut config.limits.processes_per_worker, self.limits.processes_per_worker);
     }
 }
