@@ -1,5 +1,6 @@
 //! The control group of one worker: made, limited, killed, proven empty, removed.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::RangeInclusive;
@@ -32,7 +33,7 @@ pub struct Limits {
 }
 
 /// How the tracking hierarchy kills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Version {
     /// Version 1 freezer.
@@ -57,9 +58,10 @@ pub struct GroupRecord {
 }
 
 impl GroupRecord {
-    /// All folders that it consists of, one as often as it serves.
-    pub fn folders(&self) -> impl Iterator<Item = &(PathBuf, Version)> {
-        self.tracking.iter().chain(&self.cpu).chain(&self.memory).chain(&self.processes)
+    /// All folders that it consists of. In version 2 one does everything.
+    #[must_use]
+    pub fn folders(&self) -> BTreeSet<&(PathBuf, Version)> {
+        [&self.tracking, &self.cpu, &self.memory, &self.processes].into_iter().flatten().collect()
     }
 }
 
@@ -121,8 +123,7 @@ impl WorkerGroup {
     /// # Errors
     /// When one cannot be opened.
     pub fn join_files(&self, born: bool) -> Result<Vec<File>, CgroupError> {
-        let mut folders: Vec<&(PathBuf, Version)> = self.record.folders().collect();
-        folders.dedup();
+        let mut folders = self.record.folders();
         folders.retain(|(_, version)| !(born && *version == Version::V2));
         let open = |(folder, _): &(PathBuf, Version)| {
             let path = folder.join("cgroup.procs");

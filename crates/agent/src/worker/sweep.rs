@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, geteuid};
+use serde::Deserialize;
 
 use super::environment::WORKER_DIR;
 use super::folder::WorkerFolder;
 use crate::boot::{boot_id, unix_millis};
 use crate::cgroup::{Hierarchies, Limits, WorkerGroup};
 use crate::process::{all_pids, has_live_thread, kill_pid};
-use crate::supervisor::LOCK_FILE;
 use crate::supervisor::status::{Cause, Phase, Status};
+use crate::supervisor::{LAUNCH_FILE, LOCK_FILE};
 
 /// Wait between two rounds of killing.
 const ROUND: Duration = Duration::from_millis(20);
@@ -37,8 +38,8 @@ pub enum Swept {
 }
 
 /// Searches for what is left of the worker in `folder`, which stands as `known` if nothing newer is on disk, and kills
-/// it, for at most `patience`. `cgroup` is the control group, below each hierarchy's root, that its supervisor makes
-/// for it.
+/// it, for at most `patience`. `cgroup` is the control group, below each hierarchy's root, that supervisors of this
+/// release make for it.
 ///
 /// # Errors
 /// When the folder cannot be used.
@@ -51,7 +52,7 @@ pub fn sweep(folder: &WorkerFolder, cgroup: &str, known: Status, patience: Durat
         return Ok(Swept::Over(Box::new(status)));
     }
     let same_boot = status.boot_id == boot_id()?;
-    if same_boot && let Err(left) = kill_rest(folder, &group_of(cgroup, &status)?, &status, patience) {
+    if same_boot && let Err(left) = kill_rest(folder, &group_of(folder, cgroup, &status)?, &status, patience) {
         status.phase = Phase::Unconfirmed;
         status.message = format!("its supervisor is gone, and {left}");
         return Ok(Swept::Unconfirmed(Box::new(status)));
@@ -131,13 +132,27 @@ fn reap(status: &Status) {
     }
 }
 
+/// A group as the supervisor is told of it.
+#[derive(Deserialize)]
+struct Told {
+    cgroup: String,
+}
+
 /// The worker's group: as its supervisor recorded it, or, when it had no time to or the record cannot be read, where it
-/// makes it.
-fn group_of(cgroup: &str, status: &Status) -> io::Result<WorkerGroup> {
+/// was told to make it. Another release may name groups otherwise.
+fn group_of(folder: &WorkerFolder, cgroup: &str, status: &Status) -> io::Result<WorkerGroup> {
     if status.group.tracking.is_some() || status.supervisor.is_some() {
         return Ok(WorkerGroup::from_record(status.group.clone()));
     }
+    let told = group_told(folder);
+    let cgroup = told.as_deref().unwrap_or(cgroup);
     Ok(WorkerGroup::create(&Hierarchies::detect(Path::new("/"))?, cgroup, Limits::default()))
+}
+
+/// The group that the supervisor of a worker was told to make; `None`: its folder does not say.
+fn group_told(folder: &WorkerFolder) -> Option<String> {
+    let launch = fs::read(folder.file(LAUNCH_FILE)).ok()?;
+    serde_json::from_slice::<Told>(&launch).ok().map(|told| told.cgroup)
 }
 
 /// Live processes that are, or may be, the worker's.
@@ -183,6 +198,15 @@ mod tests {
 
     use super::*;
     use crate::worker::{Fence, Term, WorkerId};
+
+    #[test]
+    fn a_worker_of_another_release_is_searched_for_where_its_supervisor_was_told_to_make_its_group() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let worker = WorkerFolder::at(folder.path());
+        assert_eq!(group_told(&worker), None);
+        fs::write(folder.path().join(LAUNCH_FILE), r#"{"job":5,"cgroup":"tessera/node-a/1-10-0"}"#).expect("written");
+        assert_eq!(group_told(&worker).as_deref(), Some("tessera/node-a/1-10-0"));
+    }
 
     #[test]
     fn an_image_that_may_not_have_come_to_disk_is_not_believed() {

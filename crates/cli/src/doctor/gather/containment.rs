@@ -28,7 +28,7 @@ pub(super) fn try_here(agent: &AgentConfig) -> Seen<ContainmentFacts> {
         Limits { cpu_millicores: Some(1_000), cpu_elastic: false, memory_bytes: Some(64 << 20), processes: Some(64) };
     let group = WorkerGroup::create(&hierarchies, &name, limits);
     let record = group.record();
-    let folders: Vec<&Path> = record.folders().map(|(path, _)| path.as_path()).collect();
+    let folders: Vec<&Path> = record.folders().into_iter().map(|(path, _)| path.as_path()).collect();
     let there = |file: &&str| folders.iter().any(|folder| folder.join(file).exists());
     let group_files: Vec<String> = FILES.iter().filter(|file| there(file)).map(|file| (*file).to_owned()).collect();
     let facts = ContainmentFacts {
