@@ -6,11 +6,13 @@
 use std::process::ExitCode;
 
 use tessera_actor::Pulse;
+use tessera_agent::supervisor::inheritance::hear_of_ends;
 use tessera_agent::{AgentConfig, CardSource, SupervisorCommand};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    hear_of_ends();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [node, data, member, supervise, groups] = arguments.as_slice() else {
         eprintln!("usage: agent NODE DATA-FOLDER MEMBER SUPERVISE-PROGRAM GROUPS");

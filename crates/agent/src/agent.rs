@@ -39,7 +39,6 @@ use crate::metrics::Meters;
 use crate::node::{Node, NodeFacts, WorkerRecord};
 use crate::reach;
 use crate::retention::{Retention, remove_expired};
-use crate::supervisor::inheritance::prepare_agent;
 use crate::supervisor::probe::whole_trees_end;
 use crate::supervisor::status::{Phase, Status};
 use crate::turns::TurnBook;
@@ -124,7 +123,6 @@ impl Agent {
     /// What cannot be had, and what to do about it.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         config.validate()?;
-        prepare_agent();
         let unusable = |source| AgentError::DataFolder { path: config.data_dir.clone(), source };
         // Workers must be able to pass through what lies above.
         umask(Mode::from_bits_truncate(0o022));

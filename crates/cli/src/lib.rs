@@ -101,6 +101,9 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     if let Command::Server(_) = cli.command {
         builder.worker_threads(threads_beside_consensus());
     }
+    if let Command::Agent(_) = cli.command {
+        tessera_agent::supervisor::inheritance::hear_of_ends();
+    }
     let runtime = builder
         .enable_all()
         .build()

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
@@ -116,7 +117,7 @@ impl Child<'_> {
             libc::close(self.word);
             libc::setsid();
             libc::umask(0o022);
-            give_up_protection();
+            step_forward();
             if self.in_namespace && !show_own_processes() {
                 return Step::Proc;
             }
@@ -134,7 +135,7 @@ impl Child<'_> {
             }
             // Nothing else of the supervisor is handed on; where the call is missing, close-on-exec does the same.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-            reset_signals();
+            reset_signals(&[]);
             if !self.take_account() {
                 return Step::Account;
             }
@@ -213,30 +214,47 @@ impl Child<'_> {
     }
 }
 
-/// Has the process, when its host is out of memory, ended before those that look after it. A host that does not let it
-/// has no protection to give up.
+/// Points by which work goes before those that look after it when its host is out of memory.
+const BEFORE_SUPERVISORS: i32 = 200;
+/// Highest score that a process has for that.
+const FIRST_OF_ALL: i32 = 1000;
+
+/// Raises the score by which the process is ended when its host is out of memory, which takes no right: its agent and
+/// its supervisor keep theirs. A process that cannot say its score keeps it.
 #[allow(unsafe_code)]
-unsafe fn give_up_protection() {
-    // SAFETY: system calls on a NUL-terminated text and on a descriptor that is closed again.
+pub(super) unsafe fn step_forward() {
+    let mut text = [0_u8; 16];
+    // SAFETY: system calls on a NUL-terminated text, on a buffer of the given length, and on a descriptor that is
+    // closed again; neither reading nor writing a number allocates.
     unsafe {
-        let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if score >= 0 {
-            libc::write(score, c"0".as_ptr().cast(), 1);
-            libc::close(score);
+        let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if score < 0 {
+            return;
         }
+        let length = usize::try_from(libc::read(score, text.as_mut_ptr().cast(), text.len())).unwrap_or(0);
+        let own = std::str::from_utf8(&text[..length]).ok().and_then(|own| own.trim().parse::<i32>().ok());
+        if let Some(own) = own {
+            let mut rest = &mut text[..];
+            let raised = (own + BEFORE_SUPERVISORS).min(FIRST_OF_ALL);
+            if write!(rest, "{raised}").is_ok() {
+                let left = rest.len();
+                libc::pwrite(score, text.as_ptr().cast(), text.len() - left, 0);
+            }
+        }
+        libc::close(score);
     }
 }
 
-/// Handlers and mask of the supervisor are none of the worker's business.
+/// Handlers and mask of the supervisor are none of the worker's business, but for those of `kept`.
 #[allow(unsafe_code)]
-pub(super) unsafe fn reset_signals() {
+pub(super) unsafe fn reset_signals(kept: &[libc::c_int]) {
     /// The default action as the kernel reads it, whose order of fields is the machine's.
     const DEFAULT: [u64; 4] = [0; 4];
     // SAFETY: setting a default action and an empty mask cannot break anything in this process; the kernel reads what
     // is given and keeps nothing of it.
     unsafe {
         for number in 1..=64 {
-            if !matches!(number, libc::SIGKILL | libc::SIGSTOP) {
+            if !matches!(number, libc::SIGKILL | libc::SIGSTOP) && !kept.contains(&number) {
                 // The C library keeps two for itself, and would refuse them, also where somebody ignores them.
                 libc::syscall(
                     libc::SYS_rt_sigaction,

@@ -5,13 +5,14 @@
 //! is reset by the process that becomes the worker's program (`child`).
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::stat::{Mode, umask};
+use tessera_diagnostics::remark;
 
 use super::child::reset_signals;
 
@@ -32,7 +33,10 @@ pub const ATTRIBUTES: [(&str, Fate); 24] = [
     ("processors that it may run on", Fate::Kept("by them an operator keeps processors from all work of a node")),
     ("root folder, network, host name, users", Fate::Kept("work uses the host's")),
     ("labels and filters of system calls", Fate::Kept("the host's rules hold for work, and nobody can take them off")),
-    ("capabilities that can be had at most", Fate::Kept("it has none of them, and can gain none")),
+    (
+        "capabilities that can be had at most",
+        Fate::Kept("unless it runs as root, it has none of them and can gain none"),
+    ),
     ("open files", Fate::Reset("none but input, output and errors", close_files)),
     ("working directory", Fate::Reset("the worker's own, or the job's", leave_folder)),
     ("file mode mask", Fate::OfWorker("022")),
@@ -50,7 +54,7 @@ pub const ATTRIBUTES: [(&str, Fate); 24] = [
     ("session keyring", Fate::Reset("a new one", leave_keyring)),
     ("ambient capabilities", Fate::Reset("none", drop_ambient_capabilities)),
     ("secure bits", Fate::Reset("none", reset_secure_bits)),
-    ("score for want of memory", Fate::OfWorker("0, where the agent and the supervisor have a protected one")),
+    ("score for want of memory", Fate::OfWorker("200 above that of its agent and its supervisor, 1000 at most")),
     ("new privileges", Fate::OfWorker("none")),
 ];
 
@@ -82,34 +86,30 @@ const FIRST_OTHER_FILE: RawFd = 3;
 const TIMER_SLACK: libc::c_ulong = 50_000;
 /// Personality of ordinary programs.
 const LINUX: libc::c_ulong = 0;
-/// Its score when the host is out of memory: work goes first, then all else of the host.
-const PROTECTED: i32 = -900;
-/// Where a process has its score.
-const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+/// Handlers of Rust's runtime, which say that a stack was too small.
+const OF_RUNTIME: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Leaves everything behind that the agent was started with and work is not to have. What cannot be reset is told, and
-/// stays: where the host forbids that to its agent, hardly anybody can have set it.
-pub(super) fn leave_behind() {
-    for (name, fate) in ATTRIBUTES {
-        if let Fate::Reset(to, reset) = fate
-            && let Err(error) = reset()
-        {
-            // There may be nobody to tell.
-            let _ = writeln!(io::stderr(), "{name}: a worker has what its agent has, not {to}: {error}");
-        }
-    }
+/// Leaves everything behind that the agent was started with and work is not to have. Answers what cannot be reset, in
+/// sentences for people. It stays: where the host forbids that to its agent, hardly anybody can have set it.
+pub(super) fn leave_behind() -> Vec<String> {
+    let tried = ATTRIBUTES.into_iter().filter_map(|(name, fate)| match fate {
+        Fate::Reset(to, reset) => Some((name, to, reset())),
+        Fate::Kept(_) | Fate::OfWorker(_) => None,
+    });
+    let complaint = |(name, to, done): (&str, &str, io::Result<()>)| {
+        let error = done.err()?;
+        Some(format!("{name}: a worker has what its agent has, not {to}: {error}"))
+    };
+    tried.filter_map(complaint).collect()
 }
 
-/// Makes the agent's own process what it has to be to look after others: told of their ends, and ended after them for
-/// want of memory, where the host allows that.
-pub(crate) fn prepare_agent() {
-    let told = if ignores(Signal::SIGCHLD) { handle(Signal::SIGCHLD, SigHandler::SigDfl) } else { Ok(()) };
-    let kept = fs::read_to_string(OOM_SCORE).and_then(|score| match score.trim().parse::<i32>() {
-        Ok(score) if score <= PROTECTED => Ok(()),
-        _ => fs::write(OOM_SCORE, PROTECTED.to_string()),
-    });
-    for error in [told, kept].into_iter().filter_map(Result::err) {
-        tracing::debug!(%error, "the agent's process is as whoever started it has it");
+/// Has the agent's own process told of the ends of those that it starts, also where whoever started it ignores such
+/// words. Called by the program before it makes any thread.
+pub fn hear_of_ends() {
+    if ignores(Signal::SIGCHLD)
+        && let Err(error) = handle(Signal::SIGCHLD, SigHandler::SigDfl)
+    {
+        remark!("the agent is not told of the ends of its supervisors: {error}");
     }
 }
 
@@ -136,8 +136,8 @@ fn leave_folder() -> io::Result<()> {
 /// Whatever the agent ignores, programs expect to be ended by, and supervisors to be told.
 #[allow(unsafe_code)]
 fn handle_no_signals() -> io::Result<()> {
-    // SAFETY: nothing in this process handles a signal yet.
-    unsafe { reset_signals() };
+    // SAFETY: nothing in this process handles another signal yet.
+    unsafe { reset_signals(&OF_RUNTIME) };
     // A write to whoever has gone is told by its error.
     handle(Signal::SIGPIPE, SigHandler::SigIgn)
 }
@@ -159,14 +159,22 @@ fn ignores(what: Signal) -> bool {
     }
 }
 
+/// Resets each of them, whatever becomes of the others.
 fn reset_limits() -> io::Result<()> {
-    for (resource, soft, hard) in LIMITS {
+    let failed = |(resource, soft, hard)| {
+        let error = reset_limit(resource, soft, hard).err()?;
+        Some(format!("{resource:?}: {error}"))
+    };
+    let failed: Vec<String> = LIMITS.into_iter().filter_map(failed).collect();
+    if failed.is_empty() { Ok(()) } else { Err(io::Error::other(failed.join("; "))) }
+}
+
+fn reset_limit(resource: Resource, soft: u64, hard: u64) -> io::Result<()> {
+    if setrlimit(resource, soft, hard).is_err() {
+        // Without the right to raise it there is as much as the agent may have.
         let (_, most) = getrlimit(resource)?;
-        if setrlimit(resource, soft, hard).is_err() {
-            // Without the right to raise it there is as much as the agent may have.
-            let hard = hard.min(most);
-            setrlimit(resource, soft.min(hard), hard)?;
-        }
+        let hard = hard.min(most);
+        setrlimit(resource, soft.min(hard), hard)?;
     }
     Ok(())
 }

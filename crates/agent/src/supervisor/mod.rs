@@ -61,7 +61,7 @@ pub const SOCKET_FILE: &str = "supervisor.sock";
 /// What goes wrong is said on standard error, which leads into [`LOG_FILE`].
 #[must_use]
 pub fn main(folder: Option<&Path>) -> ExitCode {
-    inheritance::leave_behind();
+    let unreset = inheritance::leave_behind();
     let called = match folder {
         Some(folder) => Ok(Some((folder.to_owned(), None))),
         None => called::folder().map(|called| called.map(|(folder, early)| (folder, Some(early)))),
@@ -74,6 +74,10 @@ pub fn main(folder: Option<&Path>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // One that waited has its log only now.
+    for complaint in unreset {
+        remark!("{complaint}");
+    }
     match shell::supervise(&folder, early) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -23,32 +23,22 @@ pub const WORKER_DIR: &str = "TESSERA_WORKER_DIR";
 /// Name of the virtual-card file.
 pub const VCARD_FILE: &str = "vcard.json";
 
-/// The variables that every worker inherits, from the agent's environment. Of those for others than the agent's user,
-/// folders are left out that they could not use.
+/// The variables that every worker inherits, from the agent's environment. Others than the agent's user have no folder
+/// for temporary files that they could not use.
 #[must_use]
 pub fn inherited(run_as: RunAs) -> BTreeMap<String, String> {
     let own = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     if run_as == RunAs::Agent {
         own.collect()
     } else {
-        own.filter_map(|(name, value)| for_others(name, value)).collect()
+        own.filter(|(name, value)| name != "TMPDIR" || is_shared(Path::new(value))).collect()
     }
 }
 
-/// A variable as it is of use to others than the agent's user; `None`: it is not.
-fn for_others(name: String, value: String) -> Option<(String, String)> {
-    let passable = |folder: &Path| folder.is_absolute() && matches!(closed_to_others(folder), Ok(None));
-    match name.as_str() {
-        "PATH" => {
-            let folders: Vec<&str> = value.split(':').filter(|folder| passable(Path::new(folder))).collect();
-            (!folders.is_empty()).then(|| (name, folders.join(":")))
-        }
-        "TMPDIR" => {
-            let written = fs::metadata(&value).is_ok_and(|folder| folder.permissions().mode() & 0o002 != 0);
-            (written && passable(Path::new(&value))).then_some((name, value))
-        }
-        _ => Some((name, value)),
-    }
+/// Tells of a folder that everybody may write into it.
+fn is_shared(folder: &Path) -> bool {
+    let written = fs::metadata(folder).is_ok_and(|found| found.permissions().mode() & 0o002 != 0);
+    written && folder.is_absolute() && matches!(closed_to_others(folder), Ok(None))
 }
 
 /// The whole environment of a worker.
@@ -245,21 +235,21 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_only_the_agent_may_use_are_no_workers() {
+    fn a_folder_that_only_the_agent_may_write_into_is_not_shared() {
         let folder = tempfile::tempdir().expect("a folder");
         let named = |name: &str, mode| {
             let path = folder.path().join(name);
             fs::create_dir(&path).expect("made");
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mine");
-            path.display().to_string()
+            path
         };
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).expect("mine");
         let (closed, open, shared) = (named("closed", 0o700), named("open", 0o755), named("shared", 0o1777));
-        let of = |name: &str, value: &str| for_others(name.to_owned(), value.to_owned()).map(|(_, value)| value);
-        assert_eq!(of("PATH", &format!("{closed}:{open}:.:{closed}/x")), Some(open.clone()));
-        assert_eq!(of("PATH", &closed), None, "which means the usual one");
-        assert_eq!([&closed, &open, &shared].map(|folder| of("TMPDIR", folder)), [None, None, Some(shared.clone())]);
-        assert_eq!(of("LANG", "C"), Some("C".to_owned()));
+        let below = closed.join("below");
+        fs::create_dir(&below).expect("made");
+        fs::set_permissions(&below, fs::Permissions::from_mode(0o1777)).expect("mine");
+        let folders = [&closed, &open, &shared, &below];
+        assert_eq!(folders.map(|folder| is_shared(folder)), [false, false, true, false]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::stat::{Mode, umask};
 use tempfile::TempDir;
+use tessera_agent::Limits;
 use tessera_agent::supervisor::output::Stream;
 use tessera_api::v1::{WorkerDesire, WorkerPhase};
 
@@ -34,14 +35,12 @@ impl Odd {
     fn start(leader: &Leader) -> Self {
         let [data, closed] = [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder"));
         let secret = fs::File::create(closed.path().join("secret")).expect("writable");
-        let own = closed.path().display();
         let node =
             format!("node{}", data.path().file_name().expect("a name").to_string_lossy().replace(['.', '_'], "-"));
         let mut command = Command::new(example("agent"));
         command.args([node, data.path().display().to_string(), leader.address()]);
         command.arg(supervisor_program()).arg(control_groups());
         command.current_dir(closed.path()).env("EXTRA", "1").env("LD_BIND_NOW", "1").env("TMPDIR", closed.path());
-        command.env("PATH", format!("{own}:{}", std::env::var("PATH").unwrap_or_default()));
         let handed = secret.as_raw_fd();
         #[allow(unsafe_code)]
         // SAFETY: the child makes system calls that are async-signal-safe, and nothing else.
@@ -56,13 +55,16 @@ impl Odd {
                 }
                 let blocked = SigSet::from_iter([Signal::SIGUSR2, Signal::SIGTERM, Signal::SIGHUP]);
                 sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None)?;
-                libc::setpriority(libc::PRIO_PROCESS, 0, 7);
                 let none = libc::sched_param { sched_priority: 0 };
-                libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none);
-                libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_000, 0, 0, 0);
-                libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
-                // Without close-on-exec.
-                if libc::dup2(handed, 77) < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+                let done = [
+                    libc::setpriority(libc::PRIO_PROCESS, 0, 7),
+                    libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none),
+                    libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_000, 0, 0, 0),
+                    libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong),
+                    // Without close-on-exec.
+                    libc::dup2(handed, 77),
+                ];
+                if done.iter().any(|answer| *answer < 0) { Err(std::io::Error::last_os_error()) } else { Ok(()) }
             });
         }
         let child = command.spawn().expect("the example `agent` is built together with the tests");
@@ -86,7 +88,9 @@ impl Drop for Odd {
 /// Says what a program finds.
 const LOOK: &str = "echo umask $(umask); echo nice $(nice); echo files $(ls /proc/self/fd | tr '\\n' ' '); \
     echo folder $(test \"$PWD\" = \"$TESSERA_WORKER_DIR\" && echo own); echo extra \"[$EXTRA$LD_BIND_NOW$TMPDIR]\"; \
-    echo path \"[$PATH]\"; echo score $(cat /proc/self/oom_score_adj); echo personality $(cat /proc/self/personality); \
+    score=$(cat /proc/self/oom_score_adj); echo score $score; \
+    echo lower $( (echo $((score - 1)) > /proc/self/oom_score_adj) 2>&1 && echo done || echo refused); \
+    echo personality $(cat /proc/self/personality); \
     echo slack $(cat /proc/self/timerslack_ns); cat /proc/self/limits; grep -E '^(Sig|Shd|Cap|NoNewPrivs)' /proc/self/status; \
     echo policy $(cut -d' ' -f41 /proc/self/stat) terminal $(cut -d' ' -f7 /proc/self/stat)";
 
@@ -105,14 +109,27 @@ async fn a_worker_finds_the_same_however_its_agent_was_started() {
     let found = fs::read_to_string(Stream::Stdout.file(&agent.folder_of(1), 0)).expect("its output");
     let closed = agent.closed.path().display().to_string();
     assert!(!found.contains(&closed), "what only the agent may enter:\n{found}");
-    for line in ["umask 0022", "nice 0", "files 0 1 2 3", "folder own", "extra []", "score 0", "slack 50000"] {
+    let own = score_of(std::process::id().cast_signed());
+    let mut lines = vec![
+        "umask 0022".to_owned(),
+        "files 0 1 2 3".to_owned(),
+        "folder own".to_owned(),
+        "extra []".to_owned(),
+        format!("score {}", (own + 200).min(1000)),
+        "slack 50000".to_owned(),
+        "personality 00000000".to_owned(),
+        "policy 0 terminal 0".to_owned(),
+        "SigBlk:\t0000000000000000".to_owned(),
+        "SigIgn:\t0000000000000000".to_owned(),
+    ];
+    if may(SYS_NICE) {
+        lines.push("nice 0".to_owned());
+    }
+    for line in lines {
         assert!(found.lines().any(|said| said.trim() == line), "`{line}` is missing from\n{found}");
     }
-    for line in
-        ["personality 00000000", "policy 0 terminal 0", "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"]
-    {
-        assert!(found.lines().any(|said| said.trim() == line), "`{line}` is missing from\n{found}");
-    }
+    let lowered = found.lines().find(|said| said.starts_with("lower ")).expect("it is tried");
+    assert!(!may(SYS_RESOURCE) || lowered.ends_with("refused"), "a program stays before its supervisor: {lowered}");
     let soft = |name: &str| {
         let line = found.lines().find_map(|line| line.strip_prefix(name)).expect("a limit");
         line.split_whitespace().next().expect("a soft one").to_owned()
@@ -124,19 +141,28 @@ async fn a_worker_finds_the_same_however_its_agent_was_started() {
     leader.report_of(2, WorkerPhase::Running).await;
     let status = running_status(&agent.folder_of(2));
     let (group, _) = status.group.processes.clone().expect("processes are counted here");
-    assert_eq!(fs::read_to_string(group.join("pids.max")).expect("a limit").trim(), "16384");
-    let score = |pid: i32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("it runs");
-    let (own, agent) = (score(std::process::id().cast_signed()), score(agent.child.id().cast_signed()));
-    assert_eq!(score(status.supervisor.expect("at work").pid), agent, "as protected as its agent");
-    let protected = if may_protect() { "-900\n" } else { &own };
-    assert_eq!(agent, protected, "work goes first");
+    let most = Limits::default().processes_per_worker.to_string();
+    assert_eq!(fs::read_to_string(group.join("pids.max")).expect("a limit").trim(), most);
+    let looking_after = [agent.child.id().cast_signed(), status.supervisor.expect("at work").pid];
+    assert_eq!(looking_after.map(score_of), [own, own], "as whoever started the agent wants it");
     leader.order(true, Vec::new()).await;
     leader.report_of(2, WorkerPhase::Stopped).await;
 }
 
-/// Whether this host lets its root protect processes, which takes `CAP_SYS_RESOURCE`.
-fn may_protect() -> bool {
+/// Right to lower a nice value.
+const SYS_NICE: u64 = 1 << 23;
+/// Right to bound what scores a process may give itself.
+const SYS_RESOURCE: u64 = 1 << 24;
+
+/// The score of a process when its host is out of memory.
+fn score_of(pid: i32) -> i32 {
+    let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("it runs");
+    score.trim().parse().expect("a number")
+}
+
+/// Whether root has a right on this host.
+fn may(right: u64) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("its rights").trim();
-    u64::from_str_radix(rights, 16).expect("a number") & (1 << 24) != 0
+    u64::from_str_radix(rights, 16).expect("a number") & right != 0
 }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 use super::PLACE;
 use crate::criu::{SYS_RESOURCE, has_right};
-use crate::supervisor::child::{reset_signals, show_own_folder, show_own_processes};
+use crate::supervisor::child::{reset_signals, show_own_folder, show_own_processes, step_forward};
 use crate::supervisor::pid_namespace::PidNamespace;
 
 /// Exit code of a child that has not become CRIU.
@@ -131,6 +131,8 @@ impl Tool {
             }
             libc::setsid();
             libc::umask(0o077);
+            // What it restores begins with its score.
+            step_forward();
             let seen = match (&self.at, &child.folder) {
                 (At::Of(namespace), _) => libc::setns(*namespace, libc::CLONE_NEWNS) == 0,
                 (At::Fresh(_), folder) => {
@@ -146,7 +148,7 @@ impl Tool {
                     return "CRIU cannot be given its descriptors";
                 }
             }
-            reset_signals();
+            reset_signals(&[]);
             if let Some((user, group)) = self.real
                 && (libc::setresgid(group, 0, 0) != 0 || libc::setresuid(user, 0, 0) != 0)
             {
