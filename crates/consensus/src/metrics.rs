@@ -1,5 +1,6 @@
 //! What Prometheus sees of consensus, under the names operators' dashboards and alerts use.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tessera_metrics::{Histograms, Scrape, table};
+use tessera_metrics::{Ending, Histograms, Scrape, table};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -45,6 +46,12 @@ impl Meters {
     /// Another member answered a question that needs nothing but an answer.
     pub(crate) fn answered(&self, peer: MemberId, took: Duration) {
         self.round_trips.of([&peer.to_string()]).observe(took.as_secs_f64());
+    }
+
+    /// Ends the series of members that are gone.
+    pub(crate) fn keep_peers(&self, members: &BTreeSet<u64>) {
+        let is_there = |peer: &str| peer.parse().is_ok_and(|id| members.contains(&id));
+        self.round_trips.keep("peer", &is_there);
     }
 
     pub(crate) fn proposed(&self, took: Duration) {
@@ -148,6 +155,18 @@ mod tests {
     use tessera_store::SYNC_BOUNDS_MICROS;
 
     use super::*;
+
+    #[test]
+    fn a_member_that_was_removed_is_shown_no_more() {
+        let (meters, mut registry) = (Meters::new(), Registry::default());
+        meters.round_trips.register(&mut registry);
+        (1..=3).for_each(|id| meters.answered(MemberId(id), Duration::from_millis(1)));
+        meters.keep_peers(&BTreeSet::from([1, 3]));
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).expect("it can be written");
+        let is_shown = |id: u64| page.contains(&format!("peer=\"{}\"", MemberId(id)));
+        assert_eq!([1, 2, 3].map(is_shown), [true, false, true], "{page}");
+    }
 
     #[test]
     fn the_store_counts_by_the_bounds_that_are_shown() {

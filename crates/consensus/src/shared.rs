@@ -125,9 +125,12 @@ impl Shared {
         MemberId(self.highest_member.load(Ordering::Acquire))
     }
 
-    /// Notes the applied membership and the highest id there ever was.
+    /// Notes the applied membership and the highest id there ever was; what was kept of members that are gone goes.
     pub(crate) fn set_members(&self, members: impl Iterator<Item = u64>, highest: MemberId) {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.collect();
+        let members: BTreeSet<u64> = members.collect();
+        self.meters.keep_peers(&members);
+        self.stamps.keep(&members);
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
         self.highest_member.store(highest.0, Ordering::Release);
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Every instant is handed in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +54,11 @@ impl Stamps {
     /// Notes a stamp that was read in an answer of a member.
     pub(crate) fn note(&self, member: MemberId, stamp: pb::Stamp, now: Instant) {
         self.read().insert(member, Read { stamp, at: now });
+    }
+
+    /// Forgets the stamps of all but these members.
+    pub(crate) fn keep(&self, members: &BTreeSet<u64>) {
+        self.read().retain(|member, _| members.contains(&member.0));
     }
 
     /// A moment on a member's clock that is no later than `moment` is here; `None` when that is not known.

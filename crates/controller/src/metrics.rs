@@ -18,6 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tessera_actor::ActorMeters;
 use tessera_explain::WaitCode;
+use tessera_ledger::State;
 use tessera_metrics::declare::Number;
 use tessera_metrics::{Counters, Gauges, QueueLabels, TracedHistograms, revision, table};
 use tessera_placement::Fragmentation;
@@ -72,13 +73,14 @@ impl Metrics {
         table::BUILD_INFO.by_label(registry).of([env!("CARGO_PKG_VERSION"), revision::get()]).set(1);
         let actors = ActorMeters::default();
         actors.register(registry);
+        let mut queues = QueueLabels::default();
         let metrics = Self {
             actors,
-            queues: Arc::default(),
             pending: Arc::default(),
-            submitted: table::JOBS_SUBMITTED.by_label(registry),
-            finished: table::JOBS_FINISHED.by_label(registry),
-            waits: table::JOB_WAIT.traced(registry),
+            submitted: queues.ending(table::JOBS_SUBMITTED.by_label(registry)),
+            finished: queues.ending(table::JOBS_FINISHED.by_label(registry)),
+            waits: queues.ending(table::JOB_WAIT.traced(registry)),
+            queues: Arc::new(queues),
             preemptions: table::PREEMPTIONS.by_label(registry),
             migrations: table::MIGRATIONS.by_label(registry),
             migration_duration: table::MIGRATION_DURATION.register(registry),
@@ -145,17 +147,22 @@ impl Metrics {
         &self.actors
     }
 
-    pub(crate) fn job_submitted(&self, queue: &str) {
-        self.submitted.of([self.queues.of(queue)]).inc();
+    /// Ends the series of queues that are gone.
+    pub(crate) fn queues_changed(&self, state: &State) {
+        keep_living(&self.queues, state);
     }
 
-    pub(crate) fn job_finished(&self, queue: &str, outcome: &'static str) {
-        self.finished.of([self.queues.of(queue), outcome]).inc();
+    pub(crate) fn job_submitted(&self, state: &State, queue: &str) {
+        self.submitted.of([label(&self.queues, state, queue)]).inc();
+    }
+
+    pub(crate) fn job_finished(&self, state: &State, queue: &str, outcome: &'static str) {
+        self.finished.of([label(&self.queues, state, queue), outcome]).inc();
     }
 
     /// A job got its first allocation; `trace` is the trace of its life, where somebody collects it.
-    pub(crate) fn job_waited(&self, queue: &str, waited: Duration, trace: Option<String>) {
-        self.waits.of([self.queues.of(queue)]).observe(waited, trace);
+    pub(crate) fn job_waited(&self, state: &State, queue: &str, waited: Duration, trace: Option<String>) {
+        self.waits.of([label(&self.queues, state, queue)]).observe(waited, trace);
     }
 
     pub(crate) fn preempted(&self, cause: &'static str) {
@@ -247,24 +254,34 @@ impl Metrics {
     }
 }
 
+/// Returns what a queue is called on the page. Jobs may be known for longer than their queue.
+fn label<'a>(queues: &QueueLabels, state: &State, queue: &'a str) -> &'a str {
+    queues.of(queue, |queue| state.queue(queue).is_some())
+}
+
+fn keep_living(queues: &QueueLabels, state: &State) {
+    queues.keep(|queue| state.queue(queue).is_some());
+}
+
 #[cfg(test)]
 mod size_tests;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tessera_ledger::DEFAULT_QUEUE;
 
     #[test]
     fn the_page_names_what_happened() {
         let metrics = Metrics::new();
-        metrics.job_submitted("red");
+        metrics.job_submitted(&State::new(), DEFAULT_QUEUE);
         metrics.plan_answered(3, 1);
         metrics.nodes_silent(2, true);
         let (free_blocks, unusable_blocks) = (400, 100);
         metrics.fragmented(Some(Fragmentation { free_blocks, unusable_blocks, ..Fragmentation::default() }));
         let page = metrics.encode().expect("every metric can be written");
         for line in [
-            "tessera_jobs_submitted_total{queue=\"red\"} 1",
+            "tessera_jobs_submitted_total{queue=\"default\"} 1",
             "tessera_plan_parts_total{outcome=\"rejected\"} 1",
             "tessera_mass_loss_suspected 1",
             "tessera_fragmentation_ratio{resource=\"compute\"} 0.25",

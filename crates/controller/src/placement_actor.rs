@@ -12,6 +12,7 @@ mod compaction_tests;
 mod emptying;
 mod state;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::{Fuse, FusedFuture as _};
@@ -19,7 +20,7 @@ use futures::{FutureExt as _, pin_mut};
 use tessera_actor::{Address, Reply, WhenFull, mailbox};
 use tessera_explain::{Explanation, Preview, WaitCode};
 use tessera_foresight::CompactionPlan;
-use tessera_ledger::{JobId, JobSpec};
+use tessera_ledger::{JobId, JobSpec, NodeId, Percent};
 use tessera_placement::CompactionOrder;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -122,7 +123,7 @@ pub(crate) async fn run(surroundings: Surroundings) {
             change = reader.changed() => Event::Changed(change),
             plan = &mut planning, if !planning.is_terminated() => Event::Compacted(plan),
             Some(question) = questions.next() => question.handle(Event::Asked),
-            _ = load.tick() => Event::Load(pool.telemetry().load()),
+            _ = load.tick() => Event::Load(load_of(&pool)),
             () = timer => {
                 wake_at = None;
                 Event::Woke
@@ -153,6 +154,12 @@ pub(crate) async fn run(surroundings: Surroundings) {
             }
         }
     }
+}
+
+/// The load of nodes, by readings of cards that are there.
+fn load_of(pool: &PoolHandle) -> BTreeMap<NodeId, Percent> {
+    let state = pool.view().current();
+    pool.telemetry().load(|card| state.card(card).is_some())
 }
 
 /// Plans compaction on a thread of its own: that takes as long as the pool is large, and decisions do not wait for it.

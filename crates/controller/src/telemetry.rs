@@ -106,9 +106,10 @@ impl Telemetry {
     }
 
     /// How busy the cards of each node were over their last readings, in steps of ten percent, so that it changes
-    /// seldom. Nodes whose cards sent no readings are not named.
+    /// seldom. Nodes whose cards sent no readings are not named; what was read of cards that are gone is forgotten.
     #[must_use]
-    pub fn load(&self) -> BTreeMap<NodeId, Percent> {
+    pub fn load(&self, is_there: impl Fn(CardId) -> bool) -> BTreeMap<NodeId, Percent> {
+        self.cards.retain(|card, _| is_there(*card));
         let mut nodes: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
         for readings in self.cards.iter() {
             for reading in readings.iter().filter(|reading| !reading.unread) {
@@ -242,6 +243,26 @@ mod tests {
         }
         telemetry.note(CardId { node: NODE, index: 2 }, CardReading { unread: true, ..reading(0.0) });
         telemetry.note(CardId { node: NodeId(9), index: 0 }, CardReading { unread: true, ..reading(0.0) });
-        assert_eq!(telemetry.load(), BTreeMap::from([(NODE, Percent(60))]));
+        assert_eq!(telemetry.load(|_| true), BTreeMap::from([(NODE, Percent(60))]));
+    }
+
+    #[test]
+    fn what_was_read_of_a_card_that_is_gone_is_forgotten() {
+        let telemetry = Telemetry::default();
+        let cards = [0, 1].map(|index| CardId { node: NODE, index });
+        for card in cards {
+            let reading = CardReading {
+                at: Instant::now(),
+                utilization_ratio: 0.5,
+                memory_used_bytes: 0,
+                temperature_celsius: None,
+                power_watts: None,
+                time_slicing: None,
+                unread: false,
+            };
+            telemetry.note(card, reading);
+        }
+        let _ = telemetry.load(|card| card == cards[0]);
+        assert_eq!(cards.map(|card| telemetry.newest(card).is_some()), [true, false]);
     }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::series::{Ending, Series};
 
 /// Who publishes a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,10 +142,18 @@ impl<K, const N: usize> Metric<K, N> {
 }
 
 /// The labels of one series.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Labels<const N: usize> {
     names: [&'static str; N],
     values: [String; N],
+}
+
+impl<const N: usize> Labels<N> {
+    /// The value of a label; `None`: it is none of them.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        let place = self.names.iter().position(|known| *known == name)?;
+        Some(&self.values[place])
+    }
 }
 
 impl<const N: usize> EncodeLabelSet for Labels<N> {
@@ -184,22 +193,22 @@ impl Metric<CounterKind, 0> {
 impl<const N: usize> Metric<CounterKind, N> {
     /// Registers it, to be counted by labels.
     pub fn by_label(&'static self, registry: &mut Registry) -> Counters<N> {
-        let family = Family::default();
-        self.declaration.register(registry, family.clone());
-        Counters { metric: self, family }
+        let counters = self.unregistered();
+        counters.register(registry);
+        counters
     }
 
     /// The same for sums that need not be whole.
     pub fn by_label_numbers(&'static self, registry: &mut Registry) -> Counters<N, Sum> {
-        let counters = Counters { metric: self, family: Family::default() };
-        self.declaration.register(registry, counters.family.clone());
+        let counters = Counters { metric: self, series: Series::default() };
+        self.declaration.register(registry, counters.series.clone());
         counters
     }
 
     /// The same, to be registered later.
     #[must_use]
     pub fn unregistered(&'static self) -> Counters<N> {
-        Counters { metric: self, family: Family::default() }
+        Counters { metric: self, series: Series::default() }
     }
 }
 
@@ -207,20 +216,26 @@ impl<const N: usize> Metric<CounterKind, N> {
 #[derive(Clone, Debug)]
 pub struct Counters<const N: usize, C = Counter> {
     metric: &'static Metric<CounterKind, N>,
-    family: Family<Labels<N>, C>,
+    series: Series<N, C>,
 }
 
 impl<const N: usize> Counters<N> {
     /// Registers what was made unregistered.
     pub fn register(&self, registry: &mut Registry) {
-        self.metric.declaration.register(registry, self.family.clone());
+        self.metric.declaration.register(registry, self.series.clone());
     }
 }
 
 impl<const N: usize, C: Clone + Default> Counters<N, C> {
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> C {
-        self.family.get_or_create_owned(&self.metric.values(values))
+        self.series.of(self.metric.values(values))
+    }
+}
+
+impl<const N: usize, C: fmt::Debug + Send + Sync> Ending for Counters<N, C> {
+    fn keep(&self, label: &str, is_there: &dyn Fn(&str) -> bool) {
+        self.series.keep(label, is_there);
     }
 }
 
@@ -247,15 +262,15 @@ impl<const N: usize> Metric<GaugeKind, N> {
 
     /// The same for numbers that need not be whole.
     pub fn by_label_numbers(&'static self, registry: &mut Registry) -> Gauges<N, Number> {
-        let gauges = Gauges { metric: self, family: Family::default() };
-        self.declaration.register(registry, gauges.family.clone());
+        let gauges = Gauges { metric: self, series: Series::default() };
+        self.declaration.register(registry, gauges.series.clone());
         gauges
     }
 
     /// A gauge by labels, to be registered later.
     #[must_use]
     pub fn unregistered(&'static self) -> Gauges<N> {
-        Gauges { metric: self, family: Family::default() }
+        Gauges { metric: self, series: Series::default() }
     }
 }
 
@@ -263,24 +278,24 @@ impl<const N: usize> Metric<GaugeKind, N> {
 #[derive(Clone, Debug)]
 pub struct Gauges<const N: usize, G = Gauge> {
     metric: &'static Metric<GaugeKind, N>,
-    family: Family<Labels<N>, G>,
+    series: Series<N, G>,
 }
 
 impl<const N: usize> Gauges<N> {
     /// Registers what was made unregistered.
     pub fn register(&self, registry: &mut Registry) {
-        self.metric.declaration.register(registry, self.family.clone());
+        self.metric.declaration.register(registry, self.series.clone());
     }
 }
 
 impl<const N: usize, G: Clone + Default> Gauges<N, G> {
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> G {
-        self.family.get_or_create_owned(&self.metric.values(values))
+        self.series.of(self.metric.values(values))
     }
 
     /// Forgets all series.
     pub fn clear(&self) {
-        self.family.clear();
+        self.series.retain(|_| false);
     }
 }

@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::metrics::exemplar::HistogramWithExemplars;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::family::MetricConstructor;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::declare::{HistogramKind, Labels, Metric};
+use crate::declare::{HistogramKind, Metric};
+use crate::series::{Ending, Series};
 
 /// Makes the histograms of a metric.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +49,8 @@ impl<const N: usize> Metric<HistogramKind, N> {
     /// A histogram by labels, to be registered later.
     #[must_use]
     pub fn unregistered(&'static self) -> Histograms<N> {
-        let family = Family::new_with_constructor(WithBounds(self.declaration.bounds));
-        Histograms { metric: self, family }
+        let series = Series::made_by(WithBounds(self.declaration.bounds));
+        Histograms { metric: self, series }
     }
 
     /// Registers it, to be observed by labels, each observation with the trace that it belongs to.
@@ -62,8 +63,8 @@ impl<const N: usize> Metric<HistogramKind, N> {
     /// The same, to be registered later.
     #[must_use]
     pub fn traced_unregistered(&'static self) -> TracedHistograms<N> {
-        let family = Family::new_with_constructor(WithBounds(self.declaration.bounds));
-        TracedHistograms { metric: self, family }
+        let series = Series::made_by(WithBounds(self.declaration.bounds));
+        TracedHistograms { metric: self, series }
     }
 }
 
@@ -71,17 +72,23 @@ impl<const N: usize> Metric<HistogramKind, N> {
 #[derive(Clone, Debug)]
 pub struct Histograms<const N: usize> {
     metric: &'static Metric<HistogramKind, N>,
-    family: Family<Labels<N>, Histogram, WithBounds>,
+    series: Series<N, Histogram, WithBounds>,
 }
 
 impl<const N: usize> Histograms<N> {
     pub fn register(&self, registry: &mut Registry) {
-        self.metric.declaration.register(registry, self.family.clone());
+        self.metric.declaration.register(registry, self.series.clone());
     }
 
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> Histogram {
-        self.family.get_or_create_owned(&self.metric.values(values))
+        self.series.of(self.metric.values(values))
+    }
+}
+
+impl<const N: usize> Ending for Histograms<N> {
+    fn keep(&self, label: &str, is_there: &dyn Fn(&str) -> bool) {
+        self.series.keep(label, is_there);
     }
 }
 
@@ -94,17 +101,23 @@ type Traced = HistogramWithExemplars<TraceLabel>;
 #[derive(Clone, Debug)]
 pub struct TracedHistograms<const N: usize> {
     metric: &'static Metric<HistogramKind, N>,
-    family: Family<Labels<N>, Traced, WithBounds>,
+    series: Series<N, Traced, WithBounds>,
 }
 
 impl<const N: usize> TracedHistograms<N> {
     pub fn register(&self, registry: &mut Registry) {
-        self.metric.declaration.register(registry, self.family.clone());
+        self.metric.declaration.register(registry, self.series.clone());
     }
 
     #[must_use]
     pub fn of(&self, values: [&str; N]) -> TracedHistogram {
-        TracedHistogram(self.family.get_or_create_owned(&self.metric.values(values)))
+        TracedHistogram(self.series.of(self.metric.values(values)))
+    }
+}
+
+impl<const N: usize> Ending for TracedHistograms<N> {
+    fn keep(&self, label: &str, is_there: &dyn Fn(&str) -> bool) {
+        self.series.keep(label, is_there);
     }
 }
 

@@ -7,7 +7,7 @@
 //! What reports say of measured values is [`quantile`], one definition for all of them.
 //!
 //! No metric has a series per job, and of members none has one per node or card: pages stay small whatever the pool's
-//! size. Labels of queues are bounded by [`QueueLabels`].
+//! size. Labels of queues are bounded by [`QueueLabels`]; series of what comes and goes end with it ([`Ending`]).
 
 pub mod declare;
 pub mod document;
@@ -17,6 +17,7 @@ mod quantile;
 mod queue_label;
 pub mod revision;
 mod scrape;
+mod series;
 pub mod table;
 
 pub use declare::{Counters, Gauges};
@@ -24,3 +25,4 @@ pub use histograms::{Histograms, TracedHistograms};
 pub use quantile::quantile;
 pub use queue_label::{OTHER_QUEUES, QUEUES_SHOWN, QueueLabels};
 pub use scrape::Scrape;
+pub use series::Ending;

@@ -156,6 +156,7 @@ impl Links {
             Some(peer) if peer.address == member.address => Arc::clone(peer),
             _ => {
                 let peer = Arc::new(Peer::at(member.address.clone()));
+                peers.retain(|id, _| !self.shared.was_removed(*id));
                 peers.insert(member.id, Arc::clone(&peer));
                 peer
             }
@@ -337,7 +338,9 @@ impl Links {
         let answer = self
             .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
         let answer = answer.await?;
-        self.shared.meters.answered(member.id, asked_at.elapsed());
+        if !self.shared.was_removed(member.id) {
+            self.shared.meters.answered(member.id, asked_at.elapsed());
+        }
         self.shared.time.heard(member.id, asked_at, answer.clock_ms);
         Ok(answer)
     }

@@ -10,8 +10,8 @@ use tessera_ledger::{BlockCounts, CardKind, Eligibility, JobState, NodeState, Pe
 use tessera_metrics::{QueueLabels, Scrape, table};
 use tessera_usage::Keeper;
 
-use super::Waits;
 use super::tally::Tally;
+use super::{Waits, keep_living, label};
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
 
@@ -41,16 +41,18 @@ impl Scraped {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.follow(state);
         // Every queue is there, also while it has no job.
-        let queues = state.queues().map(|queue| ((self.queues.of(&queue.settings.name), JobState::Pending.name()), 0));
+        let queues = state
+            .queues()
+            .map(|queue| ((label(&self.queues, state, &queue.settings.name), JobState::Pending.name()), 0));
         let mut jobs: BTreeMap<(&str, &str), u64> = queues.collect();
-        for ((queue, state), count) in tally.jobs() {
-            *jobs.entry((self.queues.of(queue), state.name())).or_default() += count;
+        for ((queue, stands), count) in tally.jobs() {
+            *jobs.entry((label(&self.queues, state, queue), stands.name())).or_default() += count;
         }
         scrape.gauges(&table::JOBS, jobs.iter().map(|((queue, state), jobs)| ([*queue, *state], count(*jobs))))?;
         let mut idle: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for job in state.idle_jobs() {
             let Some(step) = job.idle_step() else { continue };
-            *idle.entry((self.queues.of(&job.spec.queue), step.name())).or_default() += 1;
+            *idle.entry((label(&self.queues, state, &job.spec.queue), step.name())).or_default() += 1;
         }
         scrape.gauges(&table::JOBS_IDLE, idle.iter().map(|((queue, step), jobs)| ([*queue, *step], count(*jobs))))?;
         let mut pending: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -59,7 +61,7 @@ impl Scraped {
             let kept = tally.kept_back().map(|((queue, code), count)| (queue, code, count));
             let waiting = waits.iter().map(|((queue, code), count)| (queue.as_str(), *code, *count));
             for (queue, code, count) in waiting.chain(kept) {
-                *pending.entry((self.queues.of(queue), WaitCode::name(code))).or_default() += count;
+                *pending.entry((label(&self.queues, state, queue), WaitCode::name(code))).or_default() += count;
             }
         }
         let series = pending.iter().map(|((queue, reason), jobs)| ([*queue, *reason], count(*jobs)));
@@ -73,7 +75,7 @@ impl Scraped {
         let mut checkpoints: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for queue in state.queues() {
             let settings = &queue.settings;
-            let name = self.queues.of(&settings.name);
+            let name = label(&self.queues, state, &settings.name);
             let most = settings.checkpoints.map(|most| most.0.saturating_mul(1 << 20));
             for (kind, bytes) in [("used", Some(state.checkpoint_bytes(&settings.name))), ("maximum", most)] {
                 let Some(bytes) = bytes else { continue };
@@ -108,6 +110,7 @@ impl Collector for Scraped {
         let mut scrape = Scrape::new(encoder);
         let scrape = &mut scrape;
         let state = self.view.current();
+        keep_living(&self.queues, &state);
         blocks(scrape, &state)?;
         self.jobs(scrape, &state)?;
         scrape.gauge(&table::REQUEST_IDS, count(state.requests_remembered()))?;

@@ -2,6 +2,7 @@
 //! costs grows with what changes, not with how much there is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use tessera_explain::WaitCode;
 use tessera_ledger::{AllocationId, Event, IdleStep, Job, JobId, JobState, Revision, State, WorkerState};
@@ -9,21 +10,26 @@ use tessera_ledger::{AllocationId, Event, IdleStep, Job, JobId, JobState, Revisi
 /// What is counted of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
-    queue: usize,
+    queue: Arc<str>,
     state: JobState,
     /// What keeps it from waiting in line, if it is a person.
     kept_back: Option<WaitCode>,
+}
+
+/// The sums over the jobs of a queue.
+#[derive(Debug, Default)]
+struct OfQueue {
+    jobs: BTreeMap<JobState, u64>,
+    kept_back: BTreeMap<WaitCode, u64>,
 }
 
 /// The sums up to a revision.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     revision: Option<Revision>,
-    queues: Vec<String>,
-    numbers: HashMap<String, usize>,
     known: HashMap<JobId, Counted>,
-    jobs: BTreeMap<(usize, JobState), u64>,
-    kept_back: BTreeMap<(usize, WaitCode), u64>,
+    /// Queues that have jobs; a queue goes with its last one.
+    queues: BTreeMap<Arc<str>, OfQueue>,
     /// Workers in doubt by allocation.
     in_doubt: BTreeMap<AllocationId, u64>,
 }
@@ -68,7 +74,7 @@ impl Tally {
         self.revision = Some(state.revision());
     }
 
-    fn counted(&mut self, job: &Job) -> Counted {
+    fn counted(&self, job: &Job) -> Counted {
         let waits = matches!(job.state, JobState::Pending | JobState::Suspended);
         let kept_back = match (waits, job.held, job.parked) {
             (true, true, _) => Some(WaitCode::Held),
@@ -76,16 +82,12 @@ impl Tally {
             (true, false, true) => Some(WaitCode::SuspendedByUser),
             _ => None,
         };
-        Counted { queue: self.number(&job.spec.queue), state: job.state, kept_back }
+        Counted { queue: self.name(&job.spec.queue), state: job.state, kept_back }
     }
 
-    fn number(&mut self, queue: &str) -> usize {
-        if let Some(number) = self.numbers.get(queue) {
-            return *number;
-        }
-        self.queues.push(queue.to_owned());
-        self.numbers.insert(queue.to_owned(), self.queues.len() - 1);
-        self.queues.len() - 1
+    /// The name of a queue, in memory once.
+    fn name(&self, queue: &str) -> Arc<str> {
+        self.queues.get_key_value(queue).map_or_else(|| Arc::from(queue), |(known, _)| Arc::clone(known))
     }
 
     fn put(&mut self, id: JobId, counted: Option<Counted>) {
@@ -93,17 +95,26 @@ impl Tally {
             Some(counted) => self.known.insert(id, counted.clone()),
             None => self.known.remove(&id),
         };
-        if let Some(before) = before {
-            less(&mut self.jobs, (before.queue, before.state));
-            if let Some(code) = before.kept_back {
-                less(&mut self.kept_back, (before.queue, code));
+        if let Some(Counted { queue, state, kept_back }) = counted {
+            let sums = self.queues.entry(queue).or_default();
+            *sums.jobs.entry(state).or_default() += 1;
+            if let Some(code) = kept_back {
+                *sums.kept_back.entry(code).or_default() += 1;
             }
         }
-        if let Some(counted) = counted {
-            *self.jobs.entry((counted.queue, counted.state)).or_default() += 1;
-            if let Some(code) = counted.kept_back {
-                *self.kept_back.entry((counted.queue, code)).or_default() += 1;
-            }
+        if let Some(before) = before {
+            self.less(&before);
+        }
+    }
+
+    fn less(&mut self, before: &Counted) {
+        let Some(sums) = self.queues.get_mut(&before.queue) else { return };
+        less(&mut sums.jobs, before.state);
+        if let Some(code) = before.kept_back {
+            less(&mut sums.kept_back, code);
+        }
+        if sums.jobs.is_empty() {
+            self.queues.remove(&before.queue);
         }
     }
 
@@ -121,12 +132,14 @@ impl Tally {
 
     /// Jobs by queue and state.
     pub(super) fn jobs(&self) -> impl Iterator<Item = ((&str, JobState), u64)> {
-        self.jobs.iter().map(|((queue, state), jobs)| ((self.queues[*queue].as_str(), *state), *jobs))
+        self.queues.iter().flat_map(|(queue, sums)| sums.jobs.iter().map(|(state, jobs)| ((&**queue, *state), *jobs)))
     }
 
     /// Jobs that a person keeps from waiting in line, by queue.
     pub(super) fn kept_back(&self) -> impl Iterator<Item = ((&str, WaitCode), u64)> {
-        self.kept_back.iter().map(|((queue, code), jobs)| ((self.queues[*queue].as_str(), *code), *jobs))
+        self.queues
+            .iter()
+            .flat_map(|(queue, sums)| sums.kept_back.iter().map(|(code, jobs)| ((&**queue, *code), *jobs)))
     }
 
     pub(super) fn workers_in_doubt(&self) -> u64 {
@@ -172,5 +185,17 @@ mod tests {
         anew.follow(&ledger.state);
         assert_eq!(shown(&following), shown(&anew));
         assert_eq!(shown(&anew), [("default starting".to_owned(), 1), ("default cancelled".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_queue_is_forgotten_with_its_last_job() {
+        let mut tally = Tally::default();
+        for number in 0..3 {
+            let (id, queue) = (JobId(number), tally.name("gone"));
+            tally.put(id, Some(Counted { queue, state: JobState::Pending, kept_back: Some(WaitCode::Held) }));
+        }
+        assert_eq!(shown(&tally), [("gone pending".to_owned(), 3), ("gone HELD".to_owned(), 3)]);
+        (0..3).for_each(|number| tally.put(JobId(number), None));
+        assert!(tally.queues.is_empty(), "{tally:?}");
     }
 }

@@ -11,8 +11,9 @@ pub(crate) fn count(metrics: &Metrics, known: &State, state: &State, entry: &Ent
         Event::Job { job, from, to, reason, .. } => {
             // An ended job stays in the ledger for longer than a leader lags behind it.
             let Some(job) = state.job(*job) else { return };
-            job_moved(metrics, job, *from, *to, reason);
+            job_moved(metrics, state, job, *from, *to, reason);
         }
+        Event::Queue { .. } => metrics.queues_changed(state),
         Event::Quarantined { node, job, allocation, rank, message } => {
             metrics.quarantined();
             tracing::error!(
@@ -50,21 +51,21 @@ fn fenced(before: Option<WorkerState>, now: WorkerState, node_lost: bool) -> Opt
     }
 }
 
-fn job_moved(metrics: &Metrics, job: &Job, from: Option<JobState>, to: JobState, reason: &Reason) {
+fn job_moved(metrics: &Metrics, state: &State, job: &Job, from: Option<JobState>, to: JobState, reason: &Reason) {
     let queue = &job.spec.queue;
     if from.is_none() {
-        metrics.job_submitted(queue);
+        metrics.job_submitted(state, queue);
     }
     if from == Some(to) {
         return;
     }
     if to.is_terminal() {
-        metrics.job_finished(queue, to.name());
+        metrics.job_finished(state, queue, to.name());
     }
     match (from, to, reason) {
         (Some(JobState::Pending), JobState::Starting, _) if job.attempts == 1 => {
             let waited = job.changed_at.since(job.submitted_at);
-            metrics.job_waited(queue, waited, sampled_trace(&job.traceparent));
+            metrics.job_waited(state, queue, waited, sampled_trace(&job.traceparent));
         }
         (_, JobState::Suspending, Reason::Preempted { .. }) => metrics.preempted("priority"),
         (_, JobState::Suspending, Reason::Drained { .. }) => metrics.preempted("drain"),
