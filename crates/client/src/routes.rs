@@ -14,7 +14,8 @@ use crate::address::Address;
 
 /// A leader that failed so recently is not followed again on a hint: whoever names it has not noticed yet.
 const HINT_DISTRUST: Duration = Duration::from_secs(1);
-/// Members that a client learns by hints beside those it was told of.
+/// Members that a client learns by hints beside those it was told of. The one that was heard longest ago, or never,
+/// gives its place to the next: members come and go.
 const MAX_LEARNED: usize = 16;
 
 /// A member with its connection.
@@ -116,12 +117,16 @@ impl Routes {
     }
 
     fn learn(&mut self, leader: &Address, connect: impl FnOnce(&Address) -> Option<Channel>) -> Option<usize> {
-        if self.members.len() >= self.told + MAX_LEARNED {
-            return None;
-        }
         let channel = connect(leader)?;
-        self.members.push(Member::fresh(Target { address: leader.clone(), channel }));
-        Some(self.members.len() - 1)
+        let learned = Member::fresh(Target { address: leader.clone(), channel });
+        if self.members.len() < self.told + MAX_LEARNED {
+            self.members.push(learned);
+            return Some(self.members.len() - 1);
+        }
+        let others = (self.told..self.members.len()).filter(|at| *at != self.current);
+        let at = others.min_by_key(|at| self.members[*at].heard_at)?;
+        self.members[at] = learned;
+        Some(at)
     }
 
     fn position(&self, address: &Address) -> Option<usize> {
@@ -201,7 +206,18 @@ mod tests {
             routes.hinted(&address(port), None, Instant::now(), |_| Some(channel()));
         }
         assert_eq!(routes.members.len(), 3 + MAX_LEARNED);
-        assert_eq!(routes.current().address, address(10 + 15));
+    }
+
+    #[tokio::test]
+    async fn a_leader_is_found_however_many_there_were_before() {
+        let mut routes = three();
+        routes.hinted(&address(9), None, Instant::now(), |_| Some(channel()));
+        routes.answered(&address(9), Instant::now());
+        for port in 10..60 {
+            routes.hinted(&address(port), None, Instant::now(), |_| Some(channel()));
+            assert_eq!(routes.current().address, address(port));
+        }
+        assert!((1..=3).chain([9]).all(|port| routes.position(&address(port)).is_some()), "told, or heard");
     }
 
     #[tokio::test]
