@@ -6,6 +6,9 @@
 //! appears under its name when all of it is there. Chunks that an earlier checkpoint of the same program has where they
 //! are needed are neither written nor sent again. Nothing keeps more than four chunks in memory.
 //!
+//! A checkpoint costs what its files hold: nothing is read, stored or sent of their holes, and a file of several names
+//! is in it once. So sizes count neither.
+//!
 //! Where chunks and manifests are is behind one trait, [`Store`]. [`Objects`] keeps them in a folder, which is an
 //! agent's own disk or a shared file system, or in a bucket that speaks S3. [`Remote`] reads what another agent has
 //! on its disk, which that one hands out with [`serve`]. [`copy`] brings a checkpoint from one store to another; what
@@ -14,11 +17,13 @@
 //! This crate knows files and stores. What a job is, who may have which checkpoint, when one is made and how many are
 //! kept is decided by those who call it.
 
+mod before;
 mod chunks;
 mod copy;
 mod earlier;
 mod emptied;
 mod error;
+mod extents;
 mod id;
 mod limits;
 mod measure;

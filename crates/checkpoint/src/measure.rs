@@ -5,19 +5,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::Error;
+use crate::extents::Extents;
+use crate::pack::length;
 use crate::walk::{Found, walk};
 
 /// What a folder holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Bytes of all files.
+    /// Bytes of all files: holes count nothing, and a file of several names counts once.
     pub bytes: u64,
     /// Files, folders, named pipes and links.
     pub entries: u64,
+    /// Bytes that say where files with holes hold something.
+    pub map_bytes: u64,
 }
 
 /// A header, and the rest of the last block.
 const PER_ENTRY: u64 = 2 * 512;
+/// The length of a file with holes, which is said before it.
+const PER_LENGTH: u64 = 2 * 512;
 /// A manifest, the end of the archive, and what file systems keep for themselves.
 const ONCE: u64 = 64 << 10;
 
@@ -25,8 +31,16 @@ impl Measured {
     /// Bytes that it takes in a store at most, when it does not become smaller by compression.
     #[must_use]
     pub const fn at_most(&self) -> u64 {
-        let bytes = self.bytes.saturating_add(self.entries.saturating_mul(PER_ENTRY));
+        let bytes = self.bytes.saturating_add(self.entries.saturating_mul(PER_ENTRY)).saturating_add(self.map_bytes);
         bytes.saturating_add(bytes / 1024).saturating_add(ONCE)
+    }
+
+    /// Counts the content of a file.
+    pub(crate) fn add(&mut self, file: &Extents) {
+        self.bytes = self.bytes.saturating_add(file.bytes());
+        if file.has_holes() {
+            self.map_bytes += PER_LENGTH + file.map().len() as u64;
+        }
     }
 }
 
@@ -47,7 +61,7 @@ pub async fn measure(folder: &Path) -> Result<Measured, Error> {
 pub fn marks(folder: &Path) -> Result<BTreeSet<u64>, Error> {
     let mut marks = BTreeSet::new();
     walk(folder, &mut |path, found, seen| {
-        if let Found::File(_) = found {
+        if let Found::File(_) | Found::NameOf(_) = found {
             let mut mark = blake3::Hasher::new();
             for number in [seen.st_size, seen.st_mtime, seen.st_mtime_nsec] {
                 mark.update(&number.to_le_bytes());
@@ -64,10 +78,10 @@ pub fn marks(folder: &Path) -> Result<BTreeSet<u64>, Error> {
 
 pub(crate) fn measured(folder: &Path) -> Result<Measured, Error> {
     let mut measured = Measured::default();
-    walk(folder, &mut |_, found, seen| {
+    walk(folder, &mut |path, found, seen| {
         measured.entries += 1;
-        if let Found::File(_) = found {
-            measured.bytes = measured.bytes.saturating_add(seen.st_size.try_into().unwrap_or(0));
+        if let Found::File(file) = found {
+            measured.add(&Extents::of(&file, length(seen)).map_err(Error::io(folder.join(path)))?);
         }
         Ok(())
     })?;

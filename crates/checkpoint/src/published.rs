@@ -12,7 +12,7 @@ use crate::limits::LARGEST_CHUNK;
 use crate::{CheckpointId, StoredChunk};
 
 /// Version of the manifests that this release writes, and the newest it reads.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// Longest manifest that is read: a hundred thousand chunks.
 pub(crate) const LARGEST_MANIFEST: usize = 16 << 20;
@@ -99,7 +99,7 @@ pub struct Published {
     /// Version of this description.
     pub format: u32,
     pub id: CheckpointId,
-    /// Bytes of all files in it.
+    /// Bytes of all files in it: holes count nothing, and a file of several names counts once.
     pub bytes: u64,
     /// Files, folders and links in it.
     pub entries: u64,

@@ -73,7 +73,7 @@ impl Saving<'_> {
         let packed = packing.await.map_err(|_| Error::Ended)?;
         // When the store failed, packing failed only because of that.
         let chunks = stored?;
-        let (Measured { bytes, entries }, hash) = packed?;
+        let (Measured { bytes, entries, .. }, hash) = packed?;
         let stored_bytes = chunks.iter().map(|chunk| chunk.stored_bytes).sum();
         let published = Published { format: FORMAT, id: *self.id, bytes, entries, stored_bytes, hash, chunks };
         self.publish(&published).await?;

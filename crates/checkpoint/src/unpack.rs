@@ -2,13 +2,13 @@
 //!
 //! Whoever restores it may write more than the program that it is for. So nothing is written but below the new
 //! folder: a name has no `..` and does not begin at the root, what is above it is a folder that this archive made,
-//! and nothing that is there is opened again. Links are made as they are and never followed.
+//! and nothing that is there is opened again. Symbolic links are made as they are and never followed; a further name is
+//! only given to a file that this archive made. No more is written than the manifest says, and no more of what an
+//! archive says is kept in memory than it takes to name something.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown, lchown, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -17,9 +17,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tar::{Archive, Entry, EntryType};
 
+use crate::before::Before;
+use crate::extents::Extents;
 use crate::{CheckpointId, Error, Owner};
 
-/// How much was unpacked.
+/// The content of an archive, or a part of it, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unpacked {
     pub bytes: u64,
@@ -49,16 +51,25 @@ impl Failed {
     }
 }
 
-/// Unpacks everything in `archive` into the folder, which is there and empty, and reads `archive` to its end.
-pub(crate) fn unpack(archive: &mut dyn Read, into: &Path, owner: Option<Owner>) -> Result<Unpacked, Failed> {
-    let mut unpacking = Unpacking { into, owner, folders: BTreeMap::new(), unpacked: Unpacked::default() };
+/// Unpacks everything in `archive` into the folder, which is there and empty, and reads `archive` to its end. It must
+/// hold what was `said`.
+pub(crate) fn unpack(archive: &mut dyn Read, into: &Path, owner: Option<Owner>, said: Unpacked) -> Result<(), Failed> {
+    let mut unpacking = Unpacking { into, owner, folders: BTreeMap::new(), left: said };
     let mut archive = Archive::new(archive);
-    for entry in archive.entries().map_err(unreadable)? {
-        unpacking.entry(entry.map_err(unreadable)?)?;
+    let mut before = Before::default();
+    for entry in archive.entries().map_err(unreadable)?.raw(true) {
+        let mut entry = entry.map_err(unreadable)?;
+        if !before.takes_in(&mut entry).map_err(unreadable)? {
+            unpacking.entry(std::mem::take(&mut before), entry)?;
+        }
     }
     unpacking.finish_folders()?;
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(unreadable)?;
-    Ok(unpacking.unpacked)
+    if unpacking.left == Unpacked::default() { Ok(()) } else { Err(more_or_less()) }
+}
+
+fn more_or_less() -> Failed {
+    Failed::Archive("it holds more or less than its manifest says".to_owned())
 }
 
 fn unreadable(error: io::Error) -> Failed {
@@ -76,17 +87,18 @@ struct Unpacking<'a> {
     owner: Option<Owner>,
     /// Those that the archive made, relative to the folder.
     folders: BTreeMap<PathBuf, Finish>,
-    unpacked: Unpacked,
+    /// The part of it that is still to come.
+    left: Unpacked,
 }
 
 impl Unpacking<'_> {
-    fn entry(&mut self, mut entry: Entry<'_, &mut dyn Read>) -> Result<(), Failed> {
-        let path = self.place_of(&entry)?;
+    fn entry(&mut self, before: Before, mut entry: Entry<'_, &mut dyn Read>) -> Result<(), Failed> {
+        let path = self.place_of(&before.name(&entry))?;
         let at = self.into.join(&path);
         let mode = entry.header().mode().map_err(unreadable)? & 0o777;
         let changed =
             SystemTime::UNIX_EPOCH + Duration::from_secs(entry.header().mtime().map_err(unreadable)?.min(MOST));
-        self.unpacked.entries += 1;
+        self.left.entries = self.left.entries.checked_sub(1).ok_or_else(more_or_less)?;
         match entry.header().entry_type() {
             EntryType::Directory => {
                 DirBuilder::new().mode(0o700).create(&at).map_err(Self::not_new(&at))?;
@@ -96,16 +108,22 @@ impl Unpacking<'_> {
             EntryType::Regular => {
                 let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&at);
                 let mut file = file.map_err(Self::not_new(&at))?;
-                self.unpacked.bytes += pour(&mut entry, &mut file, &at)?;
+                let extents = before.extents(&mut entry).map_err(unreadable)?;
+                self.left.bytes = self.left.bytes.checked_sub(extents.bytes()).ok_or_else(more_or_less)?;
+                pour(&mut entry, &extents, &mut file, &at)?;
                 self.finish(&file, &at, mode, changed)
             }
             EntryType::Symlink => {
-                let target =
-                    entry.link_name_bytes().ok_or_else(|| Failed::Archive("a link leads nowhere".to_owned()))?;
-                let target = OsStr::from_bytes(&target);
-                symlink(target, &at).map_err(Self::not_new(&at))?;
+                symlink(Self::target_of(&before, &entry)?, &at).map_err(Self::not_new(&at))?;
                 let Some(Owner { user, group }) = self.owner else { return Ok(()) };
                 lchown(&at, Some(user), Some(group)).map_err(Failed::io(&at))
+            }
+            EntryType::Link => {
+                let first = self.into.join(self.place_of(&Self::target_of(&before, &entry)?)?);
+                match fs::symlink_metadata(&first) {
+                    Ok(about) if about.is_file() => fs::hard_link(&first, &at).map_err(Self::not_new(&at)),
+                    _ => Err(Failed::Archive(format!("{} is a name of no file of it", path.display()))),
+                }
             }
             EntryType::Fifo => {
                 mkfifo(&at, Mode::S_IRUSR | Mode::S_IWUSR).map_err(|error| Self::not_new(&at)(error.into()))?;
@@ -119,9 +137,12 @@ impl Unpacking<'_> {
         }
     }
 
+    fn target_of(before: &Before, entry: &Entry<'_, &mut dyn Read>) -> Result<PathBuf, Failed> {
+        before.target(entry).ok_or_else(|| Failed::Archive("a link leads nowhere".to_owned()))
+    }
+
     /// Where it belongs, relative to the folder.
-    fn place_of(&self, entry: &Entry<'_, &mut dyn Read>) -> Result<PathBuf, Failed> {
-        let named = entry.path().map_err(unreadable)?;
+    fn place_of(&self, named: &Path) -> Result<PathBuf, Failed> {
         let wrong = |problem| Failed::Archive(format!("{:?} {problem}", named.display().to_string()));
         if named.as_os_str().is_empty() || !named.components().all(|part| matches!(part, Component::Normal(_))) {
             return Err(wrong("would lie outside of the folder"));
@@ -165,14 +186,21 @@ impl Unpacking<'_> {
 /// The last second that file systems keep, and more than a program needs.
 const MOST: u64 = u32::MAX as u64;
 
-fn pour(from: &mut dyn Read, to: &mut File, at: &Path) -> Result<u64, Failed> {
-    let (mut buffer, mut bytes) = (vec![0; 1 << 18], 0);
-    loop {
-        let read = from.read(&mut buffer).map_err(unreadable)?;
-        if read == 0 {
-            return Ok(bytes);
+/// Writes the content of a file where it belongs. What is in no extent stays a hole.
+fn pour(from: &mut dyn Read, extents: &Extents, to: &mut File, at: &Path) -> Result<(), Failed> {
+    let mut buffer = vec![0; 1 << 18];
+    for extent in extents.iter() {
+        to.seek(SeekFrom::Start(extent.start)).map_err(Failed::io(at))?;
+        let mut left = extent.bytes;
+        while left > 0 {
+            let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let read = from.read(&mut buffer[..most]).map_err(unreadable)?;
+            if read == 0 {
+                return Err(unreadable(io::ErrorKind::UnexpectedEof.into()));
+            }
+            to.write_all(&buffer[..read]).map_err(Failed::io(at))?;
+            left -= read as u64;
         }
-        to.write_all(&buffer[..read]).map_err(Failed::io(at))?;
-        bytes += read as u64;
     }
+    to.set_len(extents.length()).map_err(Failed::io(at))
 }

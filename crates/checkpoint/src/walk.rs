@@ -4,6 +4,7 @@
 //! program could have replaced by a link: every folder is opened from the folder above it, and links are never
 //! followed.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io;
@@ -26,6 +27,8 @@ pub(crate) enum Found {
     Folder,
     /// A file, open for reading.
     File(File),
+    /// Another name of a file that was found before (a hard link), and the first one.
+    NameOf(PathBuf),
     /// A link, and where it points to.
     Link(PathBuf),
     /// A named pipe; what somebody has written into it and nobody read is not looked at.
@@ -40,12 +43,14 @@ pub(crate) fn walk(
     let failed = |error: nix::Error| Error::io(folder)(error.into());
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let opened = openat(AT_FDCWD, folder, flags, Mode::empty()).map_err(failed)?;
-    Walk { root: folder, visit }.folder(opened, Path::new(""), 0)
+    Walk { root: folder, visit, named: HashMap::new() }.folder(opened, Path::new(""), 0)
 }
 
 struct Walk<'a> {
     root: &'a Path,
     visit: &'a mut dyn FnMut(&Path, Found, &FileStat) -> Result<(), Error>,
+    /// The first names of files that have several, with their device and number there.
+    named: HashMap<(u64, u64), (PathBuf, FileStat)>,
 }
 
 impl Walk<'_> {
@@ -97,7 +102,11 @@ impl Walk<'_> {
                 if kind(&seen) != SFlag::S_IFREG {
                     return Err(Error::Changed { path: self.root.join(path) });
                 }
-                (self.visit)(path, Found::File(File::from(opened)), &seen)
+                let found = match self.first_name(path, &seen)? {
+                    Some(first) => Found::NameOf(first),
+                    None => Found::File(File::from(opened)),
+                };
+                (self.visit)(path, found, &seen)
             }
             SFlag::S_IFLNK => {
                 let target = readlinkat(above.as_fd(), name).map_err(|error| self.failed(path, error))?;
@@ -107,6 +116,18 @@ impl Walk<'_> {
             SFlag::S_IFIFO => (self.visit)(path, Found::Pipe, &seen),
             _ => Err(self.unsuitable(path, "it is a device")),
         }
+    }
+
+    /// The name under which a file was found before, if it was.
+    fn first_name(&mut self, path: &Path, seen: &FileStat) -> Result<Option<PathBuf>, Error> {
+        if seen.st_nlink < 2 {
+            return Ok(None);
+        }
+        let (first, before) = self.named.entry((seen.st_dev, seen.st_ino)).or_insert((path.to_owned(), *seen));
+        if !is_same(before, seen) {
+            return Err(Error::Changed { path: self.root.join(path) });
+        }
+        Ok((first != path).then(|| first.clone()))
     }
 
     fn unsuitable(&self, path: &Path, problem: &'static str) -> Error {
@@ -122,6 +143,12 @@ impl Walk<'_> {
             error => Error::io(self.root.join(path))(io::Error::from(error)),
         }
     }
+}
+
+/// Tells that a file was not written to in between, by its size and time.
+pub(crate) fn is_same(before: &FileStat, now: &FileStat) -> bool {
+    let marks = |seen: &FileStat| (seen.st_size, seen.st_mtime, seen.st_mtime_nsec);
+    marks(before) == marks(now)
 }
 
 fn kind(seen: &FileStat) -> SFlag {

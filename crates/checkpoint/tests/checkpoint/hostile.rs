@@ -51,7 +51,7 @@ async fn refused(packed: Vec<u8>) -> String {
     fs::create_dir(above.path().join("outside")).expect("made");
     fs::write(above.path().join("outside/kept"), "kept").expect("written");
     let before = content(above.path());
-    let published = planted(&shelf, packed, 4, 1).await;
+    let published = planted(&shelf, packed, 4, 3).await;
     let refused = restore(&shelf.objects, None, &published, &above.path().join("into"), None, &Limits::new()).await;
     assert_eq!(content(above.path()), before, "nothing was written anywhere");
     match refused {
@@ -74,7 +74,12 @@ async fn nothing_is_written_outside_of_the_folder() {
         (&[(Symlink, "a", "../outside"), (Symlink, "a/link", "/")], "no folder of the checkpoint"),
         (&[(Symlink, "a", "../outside/kept"), (Regular, "a", "evil")], "comes twice"),
         (&[(Directory, "a", ""), (Symlink, "a", "../outside"), (Regular, "a/kept", "evil")], "comes twice"),
-        (&[(Link, "a", "../outside/kept"), (Regular, "a", "evil")], "no file, folder, pipe or link"),
+        (&[(Link, "a", "../outside/kept"), (Regular, "a", "evil")], "outside of the folder"),
+        (&[(Link, "a", "/etc/passwd")], "outside of the folder"),
+        (&[(Link, "a", "b")], "is a name of no file"),
+        (&[(Directory, "a", ""), (Link, "b", "a")], "is a name of no file"),
+        (&[(Symlink, "a", "../outside/kept"), (Link, "b", "a")], "is a name of no file"),
+        (&[(Symlink, "a", "../outside"), (Link, "b", "a/kept")], "no folder of the checkpoint"),
         (&[(Regular, "b/deep", "evil")], "no folder of the checkpoint"),
         (&[(Regular, "a", "evil"), (Regular, "a/b", "evil")], "no folder of the checkpoint"),
         (&[(Char, "null", "")], "no file, folder, pipe or link"),
@@ -94,6 +99,67 @@ async fn what_is_no_archive_or_not_what_was_said_is_refused() {
     assert!(refused(whole[..516].to_vec()).await.contains("cannot be unpacked"));
     let more = archive(&[(EntryType::Regular, "a", "good"), (EntryType::Regular, "b", "more")]);
     assert!(refused(more).await.contains("more or less"));
+}
+
+/// Numbers of `content`, whose headers say that it is a file of `length` bytes with holes.
+fn holed(length: &str, content: &str) -> Vec<u8> {
+    let mut archive = Builder::new(Vec::new());
+    let said = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", length)];
+    archive.append_pax_extensions(said.map(|(key, value)| (key, value.as_bytes()))).expect("into memory");
+    let mut header = Header::new_ustar();
+    header.set_path("holes").expect("it is short");
+    header.set_mode(0o644);
+    header.set_size(content.len() as u64);
+    header.set_cksum();
+    archive.append(&header, content.as_bytes()).expect("into memory");
+    archive.into_inner().expect("into memory")
+}
+
+/// The map of a file with holes, with what follows it.
+fn mapped(map: &str, content: &str) -> String {
+    format!("{map:\0<512}{content}")
+}
+
+#[tokio::test]
+async fn holes_that_cannot_be_are_refused_and_cost_nothing() {
+    for (length, content, complaint) in [
+        ("100", mapped("2\n0\n3\n2\n1\n", "evil"), "contradicts itself"),
+        ("100", mapped("2\n50\n2\n10\n2\n", "evil"), "contradicts itself"),
+        ("100", mapped("1\n97\n4\n", "evil"), "contradicts itself"),
+        ("100", mapped("1\n18446744073709551615\n4\n", "evil"), "contradicts itself"),
+        ("100", mapped("1\n-4\n4\n", "evil"), "cannot be read"),
+        ("100", mapped("18446744073709551615\n0\n4\n", "evil"), "too many extents"),
+        ("100", mapped("1\n0\n5\n", "evil"), "more or less"),
+        ("100", mapped("1\n0\n3\n", "evil"), "more or less"),
+        ("100", "1\n0\n4\n".to_owned(), "cannot be unpacked"),
+        ("1e3", mapped("1\n0\n4\n", "evil"), "not understood"),
+        ("9223372036854775808", mapped("1\n0\n4\n", "evil"), "not understood"),
+        ("-1", mapped("1\n0\n4\n", "evil"), "not understood"),
+        ("1000000", mapped("1\n0\n5\n", "evil!"), "more or less than its manifest"),
+    ] {
+        let problem = refused(holed(length, &content)).await;
+        assert!(problem.contains(complaint), "{length} {content:?}: {problem}");
+    }
+}
+
+#[tokio::test]
+async fn no_more_is_written_or_kept_in_memory_than_is_said() {
+    // A terabyte that is not there: it is refused before anything of it is looked for.
+    for (kind, complaint) in [
+        (EntryType::Regular, "more or less than its manifest"),
+        (EntryType::GNULongName, "more is said of an entry"),
+        (EntryType::GNULongLink, "more is said of an entry"),
+        (EntryType::XHeader, "more is said of an entry"),
+    ] {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.as_old_mut().name[0] = b'a';
+        header.set_mode(0o644);
+        header.set_size(1 << 40);
+        header.set_cksum();
+        let problem = refused([header.as_bytes().as_slice(), &[0; 4096]].concat()).await;
+        assert!(problem.contains(complaint), "{kind:?}: {problem}");
+    }
 }
 
 #[tokio::test]

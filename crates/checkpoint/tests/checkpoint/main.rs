@@ -5,6 +5,7 @@ mod breaking;
 mod buckets;
 mod crashes;
 mod damage;
+mod holes;
 mod hostile;
 mod keeping;
 mod sharing;

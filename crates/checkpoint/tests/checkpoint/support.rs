@@ -1,9 +1,9 @@
 //! Folders to save, and what is in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZeroU64;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -54,9 +54,24 @@ pub fn trained() -> TempDir {
     folder
 }
 
-/// Everything in a folder but times: by path, what it is.
+/// A file that is `length` bytes long and holds some bytes at each of these places.
+pub fn with_holes(path: &Path, length: u64, held: &[(u64, &[u8])]) {
+    let file = fs::File::create(path).expect("made");
+    file.set_len(length).expect("files may be so long");
+    for (start, bytes) in held {
+        file.write_all_at(bytes, *start).expect("written");
+    }
+}
+
+/// Bytes that a file takes on its disk.
+pub fn on_disk(file: &Path) -> u64 {
+    fs::metadata(file).expect("it is there").blocks() * 512
+}
+
+/// Everything in a folder but times: by path, what it is, and under which other names.
 pub fn content(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut content = BTreeMap::new();
+    let mut names = BTreeMap::<u64, BTreeSet<PathBuf>>::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
         for entry in fs::read_dir(&next).expect("it is there") {
@@ -69,9 +84,16 @@ pub fn content(folder: &Path) -> BTreeMap<PathBuf, String> {
                 folders.push(path.clone());
                 format!("folder {mode:o}")
             } else {
+                let name = path.strip_prefix(folder).expect("below").to_owned();
+                names.entry(about.ino()).or_default().insert(name);
                 format!("file {mode:o} {}", blake3::hash(&fs::read(&path).expect("a file")))
             };
             content.insert(path.strip_prefix(folder).expect("below").to_owned(), what);
+        }
+    }
+    for names in names.values().filter(|names| names.len() > 1) {
+        for name in names {
+            content.entry(name.clone()).or_default().push_str(&format!(" as {names:?}"));
         }
     }
     content

@@ -9,14 +9,31 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tessera_checkpoint::{Error, Limits, Owner, measure, restore, save};
 
-use crate::support::{Shelf, content, id, small_chunks, trained};
+use crate::support::{Shelf, content, id, small_chunks, trained, with_holes};
 
 /// Something in a folder.
 #[derive(Clone, Debug)]
 enum Thing {
-    File { content: Vec<u8>, mode: u32 },
-    Link { target: PathBuf },
-    Folder { mode: u32, things: Vec<(OsString, Thing)> },
+    File {
+        content: Vec<u8>,
+        mode: u32,
+    },
+    /// Pages at some places of a file that has nothing elsewhere.
+    Holed {
+        length: u64,
+        pages: Vec<(u64, u8)>,
+    },
+    /// Another name of a file that was made before.
+    Name {
+        of: usize,
+    },
+    Link {
+        target: PathBuf,
+    },
+    Folder {
+        mode: u32,
+        things: Vec<(OsString, Thing)>,
+    },
 }
 
 fn name() -> impl Strategy<Value = OsString> {
@@ -34,13 +51,16 @@ fn thing() -> impl Strategy<Value = Thing> {
         .prop_map(|(content, mode)| Thing::File { content, mode });
     let link = prop_oneof!["[a-z./]{1,30}", Just("/etc/passwd".to_owned()), Just("../".repeat(60))]
         .prop_map(|target| Thing::Link { target: target.into() });
-    prop_oneof![3 => file, 1 => link].prop_recursive(4, 40, 6, |inner| {
+    let pages = prop::collection::vec((0_u64..400, any::<u8>()), 0..6);
+    let holed = (0_u64..1_600_000, pages).prop_map(|(length, pages)| Thing::Holed { length, pages });
+    let again = any::<usize>().prop_map(|of| Thing::Name { of });
+    prop_oneof![3 => file, 1 => holed, 1 => again, 1 => link].prop_recursive(4, 40, 6, |inner| {
         (prop::collection::vec((name(), inner), 0..6), prop_oneof![Just(0o755), Just(0o700), Just(0o500)])
             .prop_map(|(things, mode)| Thing::Folder { mode, things })
     })
 }
 
-fn build(folder: &Path, things: &[(OsString, Thing)]) {
+fn build(folder: &Path, things: &[(OsString, Thing)], made: &mut Vec<PathBuf>) {
     for (name, thing) in things {
         let path = folder.join(name);
         if fs::symlink_metadata(&path).is_ok() {
@@ -50,11 +70,23 @@ fn build(folder: &Path, things: &[(OsString, Thing)]) {
             Thing::File { content, mode } => {
                 fs::write(&path, content).expect("written");
                 fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).expect("set");
+                made.push(path);
+            }
+            Thing::Holed { length, pages } => {
+                let pages: Vec<_> = pages.iter().map(|(page, byte)| (page * 4096, [*byte; 4096])).collect();
+                let held: Vec<_> = pages.iter().map(|(start, bytes)| (*start, bytes.as_slice())).collect();
+                with_holes(&path, *length, &held);
+                made.push(path);
+            }
+            Thing::Name { of } => {
+                if let Some(first) = of.checked_rem(made.len()).map(|of| &made[of]) {
+                    fs::hard_link(first, &path).expect("linked");
+                }
             }
             Thing::Link { target } => symlink(target, &path).expect("linked"),
             Thing::Folder { mode, things } => {
                 fs::create_dir(&path).expect("made");
-                build(&path, things);
+                build(&path, things, made);
                 fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).expect("set");
             }
         }
@@ -68,7 +100,7 @@ proptest! {
     fn any_folder_comes_back_as_it_was(things in prop::collection::vec((name(), thing()), 0..6)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (folder, shelf) = (tempfile::tempdir().expect("a folder"), Shelf::new());
-        build(folder.path(), &things);
+        build(folder.path(), &things, &mut Vec::new());
         let restored = tempfile::tempdir().expect("a folder");
         let into = restored.path().join("again");
         runtime.block_on(async {
