@@ -15,7 +15,8 @@ use crate::address::Address;
 /// A leader that failed so recently is not followed again on a hint: whoever names it has not noticed yet.
 const HINT_DISTRUST: Duration = Duration::from_secs(1);
 /// Members that a client learns by hints beside those it was told of. The one that was heard longest ago, or never,
-/// gives its place to the next: members come and go.
+/// gives its place to the next: members come and go. One that has just failed keeps its place while there is another,
+/// so that a hint does not lead back to it as to somebody new.
 const MAX_LEARNED: usize = 16;
 
 /// A member with its connection.
@@ -108,15 +109,19 @@ impl Routes {
         if term.is_some_and(|term| term < self.term) {
             return;
         }
-        let Some(at) = self.position(leader).or_else(|| self.learn(leader, connect)) else { return };
+        let Some(at) = self.position(leader).or_else(|| self.learn(leader, now, connect)) else { return };
         self.term = self.term.max(term.unwrap_or(0));
-        let distrusted = self.members[at].failed_at.is_some_and(|failed| now < failed + HINT_DISTRUST);
-        if !distrusted {
+        if !self.members[at].has_just_failed(now) {
             self.current = at;
         }
     }
 
-    fn learn(&mut self, leader: &Address, connect: impl FnOnce(&Address) -> Option<Channel>) -> Option<usize> {
+    fn learn(
+        &mut self,
+        leader: &Address,
+        now: Instant,
+        connect: impl FnOnce(&Address) -> Option<Channel>,
+    ) -> Option<usize> {
         let channel = connect(leader)?;
         let learned = Member::fresh(Target { address: leader.clone(), channel });
         if self.members.len() < self.told + MAX_LEARNED {
@@ -124,7 +129,10 @@ impl Routes {
             return Some(self.members.len() - 1);
         }
         let others = (self.told..self.members.len()).filter(|at| *at != self.current);
-        let at = others.min_by_key(|at| self.members[*at].heard_at)?;
+        let at = others.min_by_key(|at| {
+            let member = &self.members[*at];
+            (member.has_just_failed(now), member.heard_at)
+        })?;
         self.members[at] = learned;
         Some(at)
     }
@@ -144,6 +152,10 @@ impl Routes {
 impl Member {
     fn fresh(target: Target) -> Self {
         Self { target, failed_at: None, heard_at: None }
+    }
+
+    fn has_just_failed(&self, now: Instant) -> bool {
+        self.failed_at.is_some_and(|failed| now < failed + HINT_DISTRUST)
     }
 }
 
@@ -218,6 +230,21 @@ mod tests {
             assert_eq!(routes.current().address, address(port));
         }
         assert!((1..=3).chain([9]).all(|port| routes.position(&address(port)).is_some()), "told, or heard");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_just_failed_is_not_taken_for_somebody_new() {
+        let mut routes = three();
+        for port in (10..).take(MAX_LEARNED) {
+            routes.hinted(&address(port), None, Instant::now(), |_| Some(channel()));
+        }
+        routes.failed(&address(10), Instant::now());
+        routes.hinted(&address(60), None, Instant::now(), |_| Some(channel()));
+        routes.hinted(&address(10), None, Instant::now(), |_| Some(channel()));
+        assert_eq!(routes.current().address, address(60), "10 has just failed");
+        tokio::time::advance(HINT_DISTRUST).await;
+        routes.hinted(&address(10), None, Instant::now(), |_| Some(channel()));
+        assert_eq!(routes.current().address, address(10));
     }
 
     #[tokio::test]
