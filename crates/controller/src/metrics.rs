@@ -147,9 +147,9 @@ impl Metrics {
         &self.actors
     }
 
-    /// Ends the series of queues that are gone.
+    /// Ends the series of queues that are gone by the state that is counted now.
     pub(crate) fn queues_changed(&self, state: &State) {
-        keep_living(&self.queues, state);
+        self.queues.keep(|queue| state.queue(queue).is_some());
     }
 
     pub(crate) fn job_submitted(&self, state: &State, queue: &str) {
@@ -257,10 +257,6 @@ impl Metrics {
 /// Returns what a queue is called on the page. Jobs may be known for longer than their queue.
 fn label<'a>(queues: &QueueLabels, state: &State, queue: &'a str) -> &'a str {
     queues.of(queue, |queue| state.queue(queue).is_some())
-}
-
-fn keep_living(queues: &QueueLabels, state: &State) {
-    queues.keep(|queue| state.queue(queue).is_some());
 }
 
 #[cfg(test)]

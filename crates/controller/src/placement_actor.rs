@@ -159,7 +159,8 @@ pub(crate) async fn run(surroundings: Surroundings) {
 /// The load of nodes, by readings of cards that are there.
 fn load_of(pool: &PoolHandle) -> BTreeMap<NodeId, Percent> {
     let state = pool.view().current();
-    pool.telemetry().load(|card| state.card(card).is_some())
+    pool.telemetry().keep(|card| state.card(card).is_some());
+    pool.telemetry().load()
 }
 
 /// Plans compaction on a thread of its own: that takes as long as the pool is large, and decisions do not wait for it.

@@ -106,10 +106,9 @@ impl Telemetry {
     }
 
     /// How busy the cards of each node were over their last readings, in steps of ten percent, so that it changes
-    /// seldom. Nodes whose cards sent no readings are not named; what was read of cards that are gone is forgotten.
+    /// seldom. Nodes whose cards sent no readings are not named.
     #[must_use]
-    pub fn load(&self, is_there: impl Fn(CardId) -> bool) -> BTreeMap<NodeId, Percent> {
-        self.cards.retain(|card, _| is_there(*card));
+    pub fn load(&self) -> BTreeMap<NodeId, Percent> {
         let mut nodes: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
         for readings in self.cards.iter() {
             for reading in readings.iter().filter(|reading| !reading.unread) {
@@ -145,6 +144,11 @@ impl Telemetry {
             readings.pop_front();
         }
         readings.push_back(reading);
+    }
+
+    /// Forgets what was read of cards that are gone.
+    pub(crate) fn keep(&self, is_there: impl Fn(CardId) -> bool) {
+        self.cards.retain(|card, _| is_there(*card));
     }
 
     /// Takes over what is used on a node: workers that are not named are not there any more.
@@ -243,7 +247,7 @@ mod tests {
         }
         telemetry.note(CardId { node: NODE, index: 2 }, CardReading { unread: true, ..reading(0.0) });
         telemetry.note(CardId { node: NodeId(9), index: 0 }, CardReading { unread: true, ..reading(0.0) });
-        assert_eq!(telemetry.load(|_| true), BTreeMap::from([(NODE, Percent(60))]));
+        assert_eq!(telemetry.load(), BTreeMap::from([(NODE, Percent(60))]));
     }
 
     #[test]
@@ -262,7 +266,7 @@ mod tests {
             };
             telemetry.note(card, reading);
         }
-        let _ = telemetry.load(|card| card == cards[0]);
+        telemetry.keep(|card| card == cards[0]);
         assert_eq!(cards.map(|card| telemetry.newest(card).is_some()), [true, false]);
     }
 }

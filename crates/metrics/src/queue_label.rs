@@ -41,7 +41,8 @@ impl QueueLabels {
         queue
     }
 
-    /// Takes the places of queues that are gone, and ends their series.
+    /// Takes the places of queues that are gone, and ends their series. No queue comes while they are asked for:
+    /// `is_there` must know all that came before, or it ends the series of a queue that is newer than what it knows.
     pub fn keep(&self, is_there: impl Fn(&str) -> bool) {
         let mut shown = self.shown();
         shown.retain(|queue| is_there(queue));

@@ -11,7 +11,7 @@ use tessera_metrics::{QueueLabels, Scrape, table};
 use tessera_usage::Keeper;
 
 use super::tally::Tally;
-use super::{Waits, keep_living, label};
+use super::{Waits, label};
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
 
@@ -109,8 +109,10 @@ impl Collector for Scraped {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let mut scrape = Scrape::new(encoder);
         let scrape = &mut scrape;
+        // Only the leader hears of queues that go, at once, so that others get their places before anybody asks; members
+        // that follow end series here. Each queue is looked for in the newest state: it may have come since this began.
+        self.queues.keep(|queue| self.view.current().queue(queue).is_some());
         let state = self.view.current();
-        keep_living(&self.queues, &state);
         blocks(scrape, &state)?;
         self.jobs(scrape, &state)?;
         scrape.gauge(&table::REQUEST_IDS, count(state.requests_remembered()))?;
