@@ -16,7 +16,7 @@ const LONGEST: u64 = 64 << 10;
 
 type Packed<'a, 'r> = Entry<'a, &'r mut dyn Read>;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
     name: Option<PathBuf>,
     target: Option<PathBuf>,
@@ -28,9 +28,9 @@ impl Before {
     /// Takes in what is said of the next entry; answers `false` when this is an entry.
     pub(crate) fn takes_in(&mut self, entry: &mut Packed<'_, '_>) -> io::Result<bool> {
         match entry.header().entry_type() {
-            EntryType::GNULongName => self.name = Some(long(entry)?),
-            EntryType::GNULongLink => self.target = Some(long(entry)?),
-            EntryType::XHeader => self.length = Some(length(&said(entry)?)?),
+            EntryType::GNULongName => once(&mut self.name, long(entry)?)?,
+            EntryType::GNULongLink => once(&mut self.target, long(entry)?)?,
+            EntryType::XHeader => once(&mut self.length, length(&said(entry)?)?)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -55,13 +55,25 @@ impl Before {
     }
 }
 
+fn wrong(problem: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}
+
+/// Takes in what may be said once.
+fn once<T>(said: &mut Option<T>, now: T) -> io::Result<()> {
+    match said.replace(now) {
+        Some(_) => Err(wrong("the same is said twice of an entry")),
+        None => Ok(()),
+    }
+}
+
 fn path(bytes: Vec<u8>) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
 fn said(entry: &mut Packed<'_, '_>) -> io::Result<Vec<u8>> {
     if entry.size() > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "more is said of an entry than can be"));
+        return Err(wrong("more is said of an entry than can be"));
     }
     let mut said = Vec::new();
     entry.read_to_end(&mut said)?;
@@ -76,17 +88,21 @@ fn long(entry: &mut Packed<'_, '_>) -> io::Result<PathBuf> {
 
 /// The length of a file with holes whose map is in the format that is read here.
 fn length(said: &[u8]) -> io::Result<u64> {
-    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "what is said of a file with holes is not understood");
-    let (mut formats, mut length) = (0, None::<u64>);
+    let unknown = || wrong("what is said of a file with holes is not understood");
+    let (mut major, mut minor, mut length) = (None, None, None::<u64>);
     for record in PaxExtensions::new(said) {
         let record = record?;
         let (key, value) = (record.key().map_err(|_| unknown())?, record.value().map_err(|_| unknown())?);
         match (key, value) {
-            SPARSE_MAJOR | SPARSE_MINOR => formats += 1,
-            // Longer is no file.
-            (SPARSE_LENGTH, value) => length = value.parse().ok().filter(|length| i64::try_from(*length).is_ok()),
+            SPARSE_MAJOR => once(&mut major, ())?,
+            SPARSE_MINOR => once(&mut minor, ())?,
+            (SPARSE_LENGTH, value) => {
+                // Longer is no file.
+                let known = value.parse().ok().filter(|length| i64::try_from(*length).is_ok());
+                once(&mut length, known.ok_or_else(unknown)?)?;
+            }
             _ => return Err(unknown()),
         }
     }
-    length.filter(|_| formats == 2).ok_or_else(unknown)
+    length.filter(|_| major.and(minor).is_some()).ok_or_else(unknown)
 }

@@ -3,8 +3,8 @@
 //! Whoever restores it may write more than the program that it is for. So nothing is written but below the new
 //! folder: a name has no `..` and does not begin at the root, what is above it is a folder that this archive made,
 //! and nothing that is there is opened again. Symbolic links are made as they are and never followed; a further name is
-//! only given to a file that this archive made. No more is written than the manifest says, and no more of what an
-//! archive says is kept in memory than it takes to name something.
+//! only given to a file that this archive made. No more is written than the manifest says. Of what an archive says,
+//! names and maps are kept in memory, and both are bounded.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
@@ -63,6 +63,9 @@ pub(crate) fn unpack(archive: &mut dyn Read, into: &Path, owner: Option<Owner>, 
             unpacking.entry(std::mem::take(&mut before), entry)?;
         }
     }
+    if before != Before::default() {
+        return Err(Failed::Archive("something is said of an entry that does not come".to_owned()));
+    }
     unpacking.finish_folders()?;
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(unreadable)?;
     if unpacking.left == Unpacked::default() { Ok(()) } else { Err(more_or_less()) }
@@ -106,10 +109,10 @@ impl Unpacking<'_> {
                 Ok(())
             }
             EntryType::Regular => {
-                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&at);
-                let mut file = file.map_err(Self::not_new(&at))?;
                 let extents = before.extents(&mut entry).map_err(unreadable)?;
                 self.left.bytes = self.left.bytes.checked_sub(extents.bytes()).ok_or_else(more_or_less)?;
+                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&at);
+                let mut file = file.map_err(Self::not_new(&at))?;
                 pour(&mut entry, &extents, &mut file, &at)?;
                 self.finish(&file, &at, mode, changed)
             }
@@ -203,4 +206,37 @@ fn pour(from: &mut dyn Read, extents: &Extents, to: &mut File, at: &Path) -> Res
         }
     }
     to.set_len(extents.length()).map_err(Failed::io(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::pack::{BLOCK, pack};
+
+    /// What is in the folder after an archive was refused.
+    fn left_of(archive: &[u8], said: Unpacked) -> usize {
+        let into = tempfile::tempdir().expect("a folder");
+        unpack(&mut &*archive, into.path(), None, said).expect_err("it is refused");
+        fs::read_dir(into.path()).expect("it is there").count()
+    }
+
+    #[test]
+    fn nothing_of_a_file_is_written_that_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = File::create(folder.path().join("holes")).expect("made");
+        file.set_len(1 << 40).expect("it may be so long");
+        file.write_all_at(b"content", 1 << 30).expect("written");
+        let mut archive = Vec::new();
+        let measured = pack(folder.path(), &mut archive).expect("it is packed");
+        let said = Unpacked { bytes: measured.bytes, entries: measured.entries };
+        assert_eq!(left_of(&archive, Unpacked { bytes: said.bytes - 1, ..said }), 0);
+        assert_eq!(left_of(&archive, Unpacked { entries: 0, ..said }), 0);
+        // After its length, with the header of that, and its own.
+        let map = 3 * BLOCK;
+        assert_eq!(&archive[map..map + 2], b"2\n", "what holds something, and the end");
+        archive[map] = b'3';
+        assert_eq!(left_of(&archive, said), 0);
+    }
 }

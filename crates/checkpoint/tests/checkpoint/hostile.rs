@@ -46,14 +46,15 @@ async fn planted(shelf: &Shelf, packed: Vec<u8>, bytes: u64, entries: u64) -> Pu
     Published { format: FORMAT, id: id(1), bytes, entries, stored_bytes: size, hash: whole, chunks }
 }
 
-async fn refused(packed: Vec<u8>) -> String {
+/// Restores four bytes in so many entries, as a manifest says; answers why that is refused.
+async fn refused(packed: Vec<u8>, entries: u64) -> String {
     let (shelf, above) = (Shelf::new(), tempfile::tempdir().expect("a folder"));
     fs::create_dir(above.path().join("outside")).expect("made");
     fs::write(above.path().join("outside/kept"), "kept").expect("written");
     let before = content(above.path());
-    let published = planted(&shelf, packed, 4, 3).await;
+    let published = planted(&shelf, packed, 4, entries).await;
     let refused = restore(&shelf.objects, None, &published, &above.path().join("into"), None, &Limits::new()).await;
-    assert_eq!(content(above.path()), before, "nothing was written anywhere");
+    assert_eq!(content(above.path()), before, "nothing was written outside of it, or is left of it");
     match refused {
         Err(Error::Damaged { problem, .. }) => problem,
         other => panic!("it was not refused: {other:?}"),
@@ -86,7 +87,7 @@ async fn nothing_is_written_outside_of_the_folder() {
         (&[(Block, "disk", "")], "no file, folder, pipe or link"),
     ];
     for (entries, complaint) in outside {
-        let problem = refused(archive(entries)).await;
+        let problem = refused(archive(entries), entries.len() as u64).await;
         assert!(problem.contains(complaint), "{entries:?}: {problem}");
     }
     assert!(!Path::new("/tmp/tessera-evil").exists());
@@ -94,18 +95,54 @@ async fn nothing_is_written_outside_of_the_folder() {
 
 #[tokio::test]
 async fn what_is_no_archive_or_not_what_was_said_is_refused() {
-    assert!(refused(vec![7; 2000]).await.contains("cannot be unpacked"));
+    assert!(refused(vec![7; 2000], 1).await.contains("cannot be unpacked"));
     let whole = archive(&[(EntryType::Regular, "a", "good")]);
-    assert!(refused(whole[..516].to_vec()).await.contains("cannot be unpacked"));
-    let more = archive(&[(EntryType::Regular, "a", "good"), (EntryType::Regular, "b", "more")]);
-    assert!(refused(more).await.contains("more or less"));
+    assert!(refused(whole[..516].to_vec(), 1).await.contains("cannot be unpacked"));
+    for (entries, said) in [
+        (&[(EntryType::Regular, "a", "good"), (EntryType::Regular, "b", "more")][..], 2),
+        (&[(EntryType::Regular, "a", "bad")][..], 1),
+        (&[(EntryType::Regular, "a", "good")][..], 2),
+        (&[(EntryType::Regular, "a", "good"), (EntryType::Directory, "b", "")][..], 1),
+    ] {
+        let problem = refused(archive(entries), said).await;
+        assert!(problem.contains("more or less than its manifest"), "{entries:?}: {problem}");
+    }
 }
 
-/// Numbers of `content`, whose headers say that it is a file of `length` bytes with holes.
+#[tokio::test]
+async fn what_is_said_twice_of_an_entry_or_of_none_is_refused() {
+    use EntryType::{GNULongLink, GNULongName, Regular};
+    for kind in [GNULongName, GNULongLink] {
+        let twice = archive(&[(kind, "first", "a"), (kind, "second", "b"), (Regular, "a", "good")]);
+        assert!(refused(twice, 1).await.contains("said twice"), "{kind:?}");
+        let of_none = archive(&[(Regular, "a", "good"), (kind, "a", "a")]);
+        assert!(refused(of_none, 1).await.contains("does not come"), "{kind:?}");
+    }
+    let mapped = mapped("1\n0\n4\n", "evil");
+    for said in [&[MAJOR, MAJOR, LENGTH][..], &[MAJOR, MINOR, LENGTH, LENGTH]] {
+        assert!(refused(said_of(said, &mapped), 1).await.contains("said twice"), "{said:?}");
+    }
+    for said in [&[MAJOR, LENGTH][..], &[MINOR, LENGTH], &[MAJOR, MINOR]] {
+        assert!(refused(said_of(said, &mapped), 1).await.contains("not understood"), "{said:?}");
+    }
+}
+
+/// A line before a file, of its key and its value.
+type Line<'a> = (&'a str, &'a str);
+
+const MAJOR: Line<'_> = ("GNU.sparse.major", "1");
+const MINOR: Line<'_> = ("GNU.sparse.minor", "0");
+const LENGTH: Line<'_> = ("GNU.sparse.realsize", "100");
+
+/// An archive of one file, whose headers say that it is one of `length` bytes with holes.
 fn holed(length: &str, content: &str) -> Vec<u8> {
+    said_of(&[MAJOR, MINOR, (LENGTH.0, length)], content)
+}
+
+/// An archive of one file, of which something is said before.
+fn said_of(said: &[Line<'_>], content: &str) -> Vec<u8> {
     let mut archive = Builder::new(Vec::new());
-    let said = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", length)];
-    archive.append_pax_extensions(said.map(|(key, value)| (key, value.as_bytes()))).expect("into memory");
+    archive.append_pax_extensions(said.iter().map(|(key, value)| (*key, value.as_bytes()))).expect("into memory");
     let mut header = Header::new_ustar();
     header.set_path("holes").expect("it is short");
     header.set_mode(0o644);
@@ -137,7 +174,7 @@ async fn holes_that_cannot_be_are_refused_and_cost_nothing() {
         ("-1", mapped("1\n0\n4\n", "evil"), "not understood"),
         ("1000000", mapped("1\n0\n5\n", "evil!"), "more or less than its manifest"),
     ] {
-        let problem = refused(holed(length, &content)).await;
+        let problem = refused(holed(length, &content), 1).await;
         assert!(problem.contains(complaint), "{length} {content:?}: {problem}");
     }
 }
@@ -157,7 +194,7 @@ async fn no_more_is_written_or_kept_in_memory_than_is_said() {
         header.set_mode(0o644);
         header.set_size(1 << 40);
         header.set_cksum();
-        let problem = refused([header.as_bytes().as_slice(), &[0; 4096]].concat()).await;
+        let problem = refused([header.as_bytes().as_slice(), &[0; 4096]].concat(), 1).await;
         assert!(problem.contains(complaint), "{kind:?}: {problem}");
     }
 }
