@@ -1,5 +1,6 @@
 //! Where in a file there is content. A file may be much longer than what it holds: what nobody wrote is a hole, takes
-//! nothing on its disk, and reads as zeros.
+//! nothing on its disk, and reads as zeros. File systems are asked only where the file takes less than its length, and
+//! only those that can be believed: what is wrongly taken for a hole is lost.
 //!
 //! In an archive, a file with holes is what GNU's tar makes of it in its format 1.0 of sparse files: its length is said
 //! before its header, and its content begins with a map, which is followed by what is not in holes. The map is text:
@@ -9,11 +10,16 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use nix::errno::Errno;
+use nix::sys::stat::FileStat;
 use nix::unistd::{Whence, lseek};
 
+use crate::file_system::tells_holes;
 use crate::pack::BLOCK;
 
-/// Most extents that are kept apart, which take 16 MiB of memory.
+/// What file systems count in, whatever their own blocks are.
+const SECTOR: u64 = 512;
+
+/// Most extents that are kept apart, which take 16 MiB of memory, and twice that while they are gathered.
 pub(crate) const MOST: usize = 1 << 20;
 
 /// A part of a file that is no hole.
@@ -39,8 +45,19 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Looks where a file of so many bytes holds something. Where the file system knows no holes, it does everywhere.
-    pub(crate) fn of(file: &File, length: u64) -> io::Result<Self> {
+    /// Looks where a file holds something: everywhere, where that cannot be known.
+    pub(crate) fn of(file: &File, seen: &FileStat) -> io::Result<Self> {
+        let length = u64::try_from(seen.st_size).unwrap_or(0);
+        let on_disk = u64::try_from(seen.st_blocks).unwrap_or(0).saturating_mul(SECTOR);
+        if on_disk >= length || !tells_holes(file)? {
+            return Ok(Self::whole(length));
+        }
+        // Some tell only what has reached the disk: the program has just written.
+        file.sync_data()?;
+        Self::told(file, length)
+    }
+
+    fn told(file: &File, length: u64) -> io::Result<Self> {
         let mut found = Self { length, held: Vec::new() };
         let mut looked = 0;
         while looked < length {
@@ -118,15 +135,26 @@ impl Extents {
 
     /// The map that stands before what is not in holes.
     pub(crate) fn map(&self) -> Vec<u8> {
+        let mut map = Vec::new();
+        self.numbers().for_each(|number| map.extend_from_slice(format!("{number}\n").as_bytes()));
+        map.resize(map.len().next_multiple_of(BLOCK), 0);
+        map
+    }
+
+    /// Bytes of the map.
+    pub(crate) fn map_bytes(&self) -> u64 {
+        let line = |number: u64| u64::from(number.checked_ilog10().unwrap_or(0)) + "0\n".len() as u64;
+        self.numbers().map(line).sum::<u64>().next_multiple_of(BLOCK as u64)
+    }
+
+    /// The numbers of the map.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
         // An end without content is said as an extent of nothing.
         let ends_with = self.held.last().map_or(0, Extent::end);
         let end = (ends_with < self.length).then_some(Extent { start: self.length, bytes: 0 });
-        let mut map = format!("{}\n", self.held.len() + usize::from(end.is_some())).into_bytes();
-        for Extent { start, bytes } in self.iter().chain(end) {
-            map.extend_from_slice(format!("{start}\n{bytes}\n").as_bytes());
-        }
-        map.resize(map.len().next_multiple_of(BLOCK), 0);
-        map
+        let count = self.held.len() as u64 + u64::from(end.is_some());
+        let extents = self.iter().chain(end).flat_map(|Extent { start, bytes }| [start, bytes]);
+        std::iter::once(count).chain(extents)
     }
 
     /// Reads the map of a file of `length` bytes, and believes nothing in it that cannot be: `most` bytes are there of
@@ -204,6 +232,9 @@ impl Numbers<'_> {
 mod tests {
     use std::os::unix::fs::FileExt;
 
+    use nix::fcntl::{FallocateFlags, fallocate};
+    use nix::sys::stat::fstat;
+
     use super::*;
 
     fn map_of(length: u64, held: &[(u64, u64)]) -> Extents {
@@ -212,6 +243,10 @@ mod tests {
 
     fn read(map: &[u8], length: u64, content: u64) -> io::Result<Extents> {
         Extents::read(&mut &*map, length, map.len() as u64 + content)
+    }
+
+    fn of(file: &File) -> Extents {
+        Extents::of(file, &fstat(file).expect("it is there")).expect("it can be looked at")
     }
 
     fn refused(text: &str, length: u64, content: u64) -> String {
@@ -230,7 +265,9 @@ mod tests {
             (u64::MAX, (0..100).map(|number| (number << 50, 4096)).collect()),
         ] {
             let extents = map_of(length, &held);
-            assert_eq!(read(&extents.map(), length, extents.bytes()).expect("it can be read"), extents);
+            let map = extents.map();
+            assert_eq!(extents.map_bytes(), map.len() as u64);
+            assert_eq!(read(&map, length, extents.bytes()).expect("it can be read"), extents);
         }
     }
 
@@ -270,11 +307,19 @@ mod tests {
         for start in [0, 1 << 30, length - (1 << 16)] {
             file.write_all_at(&[7; 1 << 16], start).expect("there is room");
         }
-        let found = Extents::of(&file, length).expect("it can be looked at");
+        let found = of(&file);
         assert!(found.bytes() < 1 << 20, "a file system of tests knows holes: {found:?}");
         for start in [0, 1 << 30, length - (1 << 16)] {
             let is_in = |extent: &Extent| extent.start <= start && start + (1 << 16) <= extent.end();
             assert!(found.held.iter().any(is_in), "{start} in {found:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_takes_its_length_on_its_disk_is_read_in_full() {
+        let file = tempfile::tempfile().expect("a file");
+        fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).expect("a file system of tests reserves room");
+        file.write_all_at(b"content", 1 << 19).expect("written");
+        assert_eq!(of(&file), Extents::whole(1 << 20), "nobody is asked who could be wrong");
     }
 }

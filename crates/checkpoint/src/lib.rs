@@ -24,6 +24,7 @@ mod earlier;
 mod emptied;
 mod error;
 mod extents;
+mod file_system;
 mod id;
 mod limits;
 mod measure;

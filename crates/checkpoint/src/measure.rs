@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::Error;
 use crate::extents::Extents;
-use crate::pack::length;
+use crate::pack::long_bytes;
 use crate::walk::{Found, walk};
 
 /// What a folder holds.
@@ -16,8 +16,8 @@ pub struct Measured {
     pub bytes: u64,
     /// Files, folders, named pipes and links.
     pub entries: u64,
-    /// Bytes that say where files with holes hold something.
-    pub map_bytes: u64,
+    /// Bytes that are said beside headers: names that are too long for them, and where files with holes hold something.
+    pub said_bytes: u64,
 }
 
 /// A header, and the rest of the last block.
@@ -31,15 +31,24 @@ impl Measured {
     /// Bytes that it takes in a store at most, when it does not become smaller by compression.
     #[must_use]
     pub const fn at_most(&self) -> u64 {
-        let bytes = self.bytes.saturating_add(self.entries.saturating_mul(PER_ENTRY)).saturating_add(self.map_bytes);
+        let bytes = self.bytes.saturating_add(self.entries.saturating_mul(PER_ENTRY)).saturating_add(self.said_bytes);
         bytes.saturating_add(bytes / 1024).saturating_add(ONCE)
     }
 
+    /// Counts something in the folder, but not the content of a file.
+    pub(crate) fn add_entry(&mut self, path: &Path, found: &Found) {
+        self.entries += 1;
+        self.said_bytes += long_bytes(path);
+        if let Found::Link(target) | Found::NameOf(target) = found {
+            self.said_bytes += long_bytes(target);
+        }
+    }
+
     /// Counts the content of a file.
-    pub(crate) fn add(&mut self, file: &Extents) {
+    pub(crate) fn add_file(&mut self, file: &Extents) {
         self.bytes = self.bytes.saturating_add(file.bytes());
         if file.has_holes() {
-            self.map_bytes += PER_LENGTH + file.map().len() as u64;
+            self.said_bytes += PER_LENGTH + file.map_bytes();
         }
     }
 }
@@ -79,11 +88,37 @@ pub fn marks(folder: &Path) -> Result<BTreeSet<u64>, Error> {
 pub(crate) fn measured(folder: &Path) -> Result<Measured, Error> {
     let mut measured = Measured::default();
     walk(folder, &mut |path, found, seen| {
-        measured.entries += 1;
+        measured.add_entry(path, &found);
         if let Found::File(file) = found {
-            measured.add(&Extents::of(&file, length(seen)).map_err(Error::io(folder.join(path)))?);
+            measured.add_file(&Extents::of(&file, seen).map_err(Error::io(folder.join(path)))?);
         }
         Ok(())
     })?;
     Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::pack::pack;
+
+    #[test]
+    fn no_archive_is_longer_than_was_measured() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = folder.path().join("n".repeat(200));
+        File::create(&first).and_then(|file| file.set_len(1 << 40)).expect("it may be so long");
+        for number in 0..100 {
+            let named = |kind: &str| folder.path().join(format!("{kind}-{number:0>200}"));
+            fs::hard_link(&first, named("name")).expect("linked");
+            symlink("to/".repeat(200), named("link")).expect("linked");
+        }
+        let mut archive = Vec::new();
+        let packed = pack(folder.path(), &mut archive).expect("it is packed");
+        let measured = measured(folder.path()).expect("it is measured");
+        assert_eq!(measured, packed);
+        assert!(archive.len() as u64 <= measured.at_most(), "{} bytes: {measured:?}", archive.len());
+    }
 }

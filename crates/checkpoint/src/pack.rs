@@ -21,6 +21,8 @@ use crate::walk::{Found, is_same, walk};
 
 /// What archives are made of: a header, and content that is filled up to whole ones.
 pub(crate) const BLOCK: usize = 512;
+/// Bytes of a header for a name, and for where a link leads.
+const NAME: usize = 100;
 /// Keys that are said of a file with holes: the format of its map, and its length.
 pub(crate) const SPARSE_MAJOR: (&str, &str) = ("GNU.sparse.major", "1");
 pub(crate) const SPARSE_MINOR: (&str, &str) = ("GNU.sparse.minor", "0");
@@ -35,7 +37,7 @@ pub(crate) fn pack(folder: &Path, out: &mut dyn Seamed) -> Result<Measured, Erro
     walk(folder, &mut |path, found, seen| {
         let failed = || Error::io(folder.join(path));
         let mut header = header(seen);
-        measured.entries += 1;
+        measured.add_entry(path, &found);
         let name = path.as_os_str().as_bytes();
         let added = match found {
             Found::Folder => {
@@ -55,8 +57,8 @@ pub(crate) fn pack(folder: &Path, out: &mut dyn Seamed) -> Result<Measured, Erro
                 begin_link(out, header, name, first.as_os_str().as_bytes())
             }
             Found::File(file) => {
-                let extents = Extents::of(&file, length(seen)).map_err(failed())?;
-                measured.add(&extents);
+                let extents = Extents::of(&file, seen).map_err(failed())?;
+                measured.add_file(&extents);
                 let added = add_file(out, name, seen, &file, &extents, &mut piece);
                 if is_other(&file, seen) {
                     return Err(Error::Changed { path: folder.join(path) });
@@ -90,11 +92,6 @@ fn begin_link(out: &mut dyn Seamed, mut header: Header, name: &[u8], target: &[u
         add_long(out, EntryType::GNULongLink, target)?;
     }
     begin(out, header, name)
-}
-
-/// Bytes of a file, holes included.
-pub(crate) fn length(seen: &FileStat) -> u64 {
-    u64::try_from(seen.st_size).unwrap_or(0)
 }
 
 fn add_file(
@@ -156,6 +153,12 @@ fn fill(out: &mut dyn Seamed, file: &File, extent: Extent, piece: &mut [u8]) -> 
 fn fill_up(out: &mut dyn Seamed, bytes: u64) -> io::Result<()> {
     let over = usize::try_from(bytes % BLOCK as u64).unwrap_or(0);
     if over == 0 { Ok(()) } else { out.write_all(&[0; BLOCK][over..]) }
+}
+
+/// Bytes that are said of a name, or of where a link leads, before its entry.
+pub(crate) fn long_bytes(name: &Path) -> u64 {
+    let length = name.as_os_str().len();
+    if length <= NAME { 0 } else { (BLOCK + (length + 1).next_multiple_of(BLOCK)) as u64 }
 }
 
 /// Adds what is longer than its field in the header of the next entry, as GNU's tar does.

@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, statfs};
 use nix::unistd::syncfs;
 use tempfile::{Builder, TempDir};
 use tokio::sync::OwnedSemaphorePermit;
@@ -13,6 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::chunks::{Cut, Joiner};
 use crate::earlier::Earlier;
+use crate::file_system::is_elsewhere;
 use crate::limits::Limits;
 use crate::space::free_bytes;
 use crate::store::read_stored;
@@ -144,12 +144,3 @@ impl Making {
         fs::rename(made.path(), &self.into).map_err(Error::io(&self.into))
     }
 }
-
-/// Whether a folder lies on another machine, or behind a program.
-fn is_elsewhere(folder: &Path) -> io::Result<bool> {
-    let kind = statfs(folder)?.filesystem_type();
-    Ok([NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS, FUSE_SUPER_MAGIC].contains(&kind))
-}
-
-/// Of file systems of Windows servers, as Linux mounts them today.
-const CIFS: FsType = FsType(0xff53_4d42);
