@@ -25,6 +25,7 @@ mod emptied;
 mod error;
 mod extents;
 mod file_system;
+mod further_name;
 mod id;
 mod limits;
 mod measure;

@@ -3,8 +3,9 @@
 //! Whoever restores it may write more than the program that it is for. So nothing is written but below the new
 //! folder: a name has no `..` and does not begin at the root, what is above it is a folder that this archive made,
 //! and nothing that is there is opened again. Symbolic links are made as they are and never followed; a further name is
-//! only given to a file that this archive made. No more is written than the manifest says. Of what an archive says,
-//! names and maps are kept in memory, and both are bounded.
+//! only given to a file that this archive made, of which there is a copy where the file system gives no more names. No
+//! more is written than the manifest says, and copies as long as there is room. Of what an archive says, names and maps
+//! are kept in memory, and both are bounded.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
@@ -19,6 +20,7 @@ use tar::{Archive, Entry, EntryType};
 
 use crate::before::Before;
 use crate::extents::Extents;
+use crate::further_name;
 use crate::{CheckpointId, Error, Owner};
 
 /// The content of an archive, or a part of it, in numbers.
@@ -123,10 +125,14 @@ impl Unpacking<'_> {
             }
             EntryType::Link => {
                 let first = self.into.join(self.place_of(&Self::target_of(&before, &entry)?)?);
-                match fs::symlink_metadata(&first) {
-                    Ok(about) if about.is_file() => fs::hard_link(&first, &at).map_err(Self::not_new(&at)),
-                    _ => Err(Failed::Archive(format!("{} is a name of no file of it", path.display()))),
+                if !fs::symlink_metadata(&first).is_ok_and(|about| about.is_file()) {
+                    return Err(Failed::Archive(format!("{} is a name of no file of it", path.display())));
                 }
+                if further_name::given(&first, &at).map_err(Self::not_new(&at))? {
+                    return Ok(());
+                }
+                let copy = further_name::copied(&first, &at).map_err(Failed::System)?;
+                self.finish(&copy, &at, mode, changed)
             }
             EntryType::Fifo => {
                 mkfifo(&at, Mode::S_IRUSR | Mode::S_IWUSR).map_err(|error| Self::not_new(&at)(error.into()))?;
