@@ -5,6 +5,7 @@ mod arbitrary;
 mod bad_requests;
 mod job_file;
 mod job_file_document;
+mod job_text;
 #[path = "../../ledger/tests/pool/mod.rs"]
 mod pool;
 mod views;

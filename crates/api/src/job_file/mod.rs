@@ -12,7 +12,9 @@ mod locate;
 pub mod model;
 mod spelling;
 mod syntax;
+mod tree;
 pub mod units;
+mod untagged;
 pub mod values;
 
 use tessera_ledger::wire::{FieldError, spec_from_wire};

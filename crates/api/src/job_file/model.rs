@@ -1,8 +1,6 @@
 //! The job file, field by field. Its JSON Schema and the tables of `docs/job-file.md` are made from these types and
 //! their comments: what holds when a field is left out is what a comment ends with.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tessera_ledger::wire::duration_to_wire;
@@ -10,6 +8,7 @@ use tessera_ledger::wire::duration_to_wire;
 use super::units::{Cpus, Memory, Tflops, Time};
 use super::values::{
     Access, CheckpointMode, CommandLine, Isolation, Kind, OnDisconnect, OneOrMany, Packing, Precision, Span, Word,
+    Words,
 };
 use crate::v1;
 
@@ -33,7 +32,7 @@ pub struct JobFile {
     /// Environment variables. Numbers and booleans are taken as they are written. `RANK`, `WORLD_SIZE`, `LOCAL_RANK`,
     /// `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` and `TESSERA_*` are set by Tessera and refused here, all but
     /// `TESSERA_DISPATCHER`, `TESSERA_SPLIT` and `TESSERA_SLOWER` (docs/device.md); none when left out.
-    pub environment: Option<BTreeMap<String, Word>>,
+    pub environment: Option<Words>,
     /// An absolute path on the node where the program starts; a fresh folder of the worker when left out.
     pub working_directory: Option<String>,
     /// Number of virtual cards that start together or not at all. They are also preempted and resumed together; 1 when
@@ -76,9 +75,9 @@ pub struct JobFile {
     /// What happens after a failed attempt; no retry when left out.
     pub retry: Option<Retry>,
     /// Labels for people and for `tessera job list --label`; none when left out.
-    pub labels: Option<BTreeMap<String, Word>>,
+    pub labels: Option<Words>,
     /// Labels that every node of the job must carry; none when left out.
-    pub node_labels: Option<BTreeMap<String, Word>>,
+    pub node_labels: Option<Words>,
     /// How long output is kept on the nodes after the end; the pool's setting when left out.
     pub output_retention: Option<Time>,
     /// Submitted on hold: not considered until `tessera job release`; `false` when left out.
@@ -150,7 +149,7 @@ pub struct Affinity {
     /// nodes; none when left out.
     pub spread: Option<String>,
     /// Labels of jobs: no worker goes to a node that runs another job that carries all of them; none when left out.
-    pub avoid: Option<BTreeMap<String, Word>>,
+    pub avoid: Option<Words>,
     /// Names of data sets, model weights and images that the job reads; nodes that report them in their `data_dirs` (at
     /// most 10,000 names of at most 253 bytes) are better; none when left out.
     pub data: Option<OneOrMany<String>>,
@@ -214,9 +213,6 @@ impl JobFile {
     /// The job as a message. What the file leaves out is left out there too.
     #[must_use]
     pub fn into_spec(self) -> v1::JobSpec {
-        let words = |map: Option<BTreeMap<String, Word>>| {
-            map.unwrap_or_default().into_iter().map(|(key, word)| (key, word.0)).collect()
-        };
         let time = |time: Option<Time>| time.map(|time| duration_to_wire(time.0));
         let Self {
             name,
@@ -249,7 +245,7 @@ impl JobFile {
             name: name.unwrap_or_default(),
             queue: queue.unwrap_or_default(),
             command: command.map(|command| command.0).unwrap_or_default(),
-            environment: words(environment),
+            environment: environment.unwrap_or_default().0,
             working_directory: working_directory.unwrap_or_default(),
             script: script.unwrap_or_default(),
             gang: gang.unwrap_or(1),
@@ -273,8 +269,8 @@ impl JobFile {
                 backoff: time(backoff),
                 max_backoff: time(max_backoff),
             }),
-            labels: words(labels),
-            node_labels: words(node_labels),
+            labels: labels.unwrap_or_default().0,
+            node_labels: node_labels.unwrap_or_default().0,
             output_retention: time(output_retention),
             held: hold.unwrap_or(false),
             host: host.map(|Host { cpus, memory }| v1::HostRequest {
@@ -303,7 +299,7 @@ impl Affinity {
             preferred: preferred.collect(),
             together: together.unwrap_or_default(),
             spread: spread.unwrap_or_default(),
-            avoid: avoid.unwrap_or_default().into_iter().map(|(key, word)| (key, word.0)).collect(),
+            avoid: avoid.unwrap_or_default().0,
             data: data.map_or_else(Vec::new, |names| names.0),
         }
     }

@@ -6,6 +6,8 @@ use super::complaint::{Complaint, JobFileError, Place};
 use super::locate::{Locate, Step, steps};
 use super::model::JobFile;
 use super::spelling::nearest;
+use super::tree::Tree;
+use super::untagged::Untagged;
 
 /// A notation of job files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,37 +41,60 @@ impl Notation {
     }
 }
 
+/// Most lists and mappings that a file may have open at once. YAML's reader looks at all of them for each word, and
+/// gives up on 128 only when it has read everything; no field needs more than four.
+const OPEN: usize = 4_000;
+
+/// The largest number of brackets that are open at once, those in texts and comments included.
+fn open_at_once(text: &str) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    most
+}
+
 pub(super) fn read(text: &str, notation: Notation) -> Result<JobFile, JobFileError> {
-    let (error, path) = match notation {
-        Notation::Yaml => {
-            let reader = serde_norway::Deserializer::from_str(text);
-            match serde_path_to_error::deserialize(reader) {
-                Ok(file) => return Ok(file),
-                Err(error) => (Failure::of_yaml(error.inner()), error.path().to_string()),
-            }
-        }
+    if open_at_once(text) > OPEN {
+        return Err(JobFileError::whole(format!("has more than {OPEN} brackets open at once; {TOO_DEEP}")));
+    }
+    let read = match notation {
+        Notation::Yaml => of_yaml(text),
         Notation::Toml => {
-            let failed = |error: &toml::de::Error, path: &str| (Failure::of_toml(text, error), path.to_owned());
-            match toml::Deserializer::parse(text) {
-                Err(error) => failed(&error, ""),
-                Ok(reader) => match serde_path_to_error::deserialize(reader) {
-                    Ok(file) => return Ok(file),
-                    Err(error) => failed(error.inner(), &error.path().to_string()),
-                },
-            }
+            Tree::of_toml(text).map_err(|error| (Failure::of_toml(text, &error), String::new())).and_then(of_tree)
         }
-        Notation::Json => {
-            let mut reader = serde_json::Deserializer::from_str(text);
-            match serde_path_to_error::deserialize(&mut reader) {
-                Ok(file) => match reader.end() {
-                    Ok(()) => return Ok(file),
-                    Err(error) => (Failure::of_json(&error), String::new()),
-                },
-                Err(error) => (Failure::of_json(error.inner()), error.path().to_string()),
-            }
-        }
+        Notation::Json => of_json(text).and_then(of_tree),
     };
-    Err(JobFileError::of(complaint(text, notation, error, &path)))
+    read.map_err(|(failure, path)| JobFileError::of(complaint(text, notation, failure, &path)))
+}
+
+/// What a reader says, and at which field.
+type Told = (Failure, String);
+
+fn of_yaml(text: &str) -> Result<JobFile, Told> {
+    let told = |error: serde_path_to_error::Error<serde_norway::Error>| {
+        (Failure::of_yaml(error.inner()), error.path().to_string())
+    };
+    let file = serde_path_to_error::deserialize(serde_norway::Deserializer::from_str(text)).map_err(told)?;
+    // The fields are read without their tags, which nobody may have written in vain.
+    serde_path_to_error::deserialize(serde_norway::Deserializer::from_str(text)).map_err(told).map(|Untagged| file)
+}
+
+fn of_json(text: &str) -> Result<Tree, Told> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let tree = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| (Failure::of_json(error.inner()), error.path().to_string()))?;
+    reader.end().map_err(|error| (Failure::of_json(&error), String::new())).map(|()| tree)
+}
+
+fn of_tree(tree: Tree) -> Result<JobFile, Told> {
+    serde_path_to_error::deserialize(tree)
+        .map_err(|error| (Failure { message: error.inner().to_string(), place: None }, error.path().to_string()))
 }
 
 /// What a reader says, without the place that it repeats in its words.
@@ -157,8 +182,24 @@ fn complaint(text: &str, notation: Notation, failure: Failure, path: &str) -> Co
     Complaint { place, field, problem: shortened(&plain(&failure.message)), hint: None }
 }
 
+/// Why a reader went no further.
+const TOO_DEEP: &str = "no field of a job file has lists or mappings more than four deep";
+
 /// A reader's words without the names of our types.
 fn plain(message: &str) -> String {
+    if message.starts_with("recursion limit") || message.starts_with("cannot recurse further") {
+        return format!("has too many lists or mappings within each other; {TOO_DEEP}");
+    }
+    if message.ends_with("more than one document is not supported") {
+        return "has more than one document, and a job file is one job".to_owned();
+    }
+    if let Some((found, expected)) =
+        message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected"))
+        && ["a string", "a word", "a list of words"].iter().any(|text| expected.trim_start().starts_with(text))
+        && ["integer", "floating point", "boolean"].iter().any(|sort| found.starts_with(sort))
+    {
+        return format!("{message}; put it in quotes, so that it arrives as it is written");
+    }
     let message = message.replace("expected u32", "expected a whole number that is not negative");
     match message.split_once("expected struct ") {
         Some((beginning, _)) => format!("{beginning}expected a mapping of fields to values"),

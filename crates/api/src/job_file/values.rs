@@ -1,12 +1,13 @@
 //! Values in job files: words, and what people may write in more than one way.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tessera_ledger::CardKind;
 
 use crate::v1;
@@ -145,39 +146,88 @@ impl From<Kind> for i32 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word(pub String);
 
+/// Reads a [`Word`].
+#[derive(Clone, Copy, Debug)]
+struct WordReader {
+    /// Whether there is one under the same name already.
+    twice: bool,
+}
+
 impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        WordReader { twice: false }.deserialize(deserializer)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for WordReader {
+    type Value = Word;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Word, D::Error> {
+        // Whoever asks for a text gets what is written, whatever it looks like; only nothing must be told from it.
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for WordReader {
+    type Value = Word;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a word: a text, a number or a boolean")
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Word, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Word, E> {
+        if self.twice { Err(E::custom("must be there only once")) } else { Ok(Word(text.to_owned())) }
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Word, E> {
+        Err(E::custom("says nothing; an empty text is written as \"\", and a word such as null in quotes"))
+    }
+}
+
+/// Texts by name, each name once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words(pub BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
 
-        impl Visitor<'_> for Reader {
-            type Value = Word;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Words;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a number or a boolean")
+                f.write_str("a mapping of names to texts")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Word, E> {
-                Ok(Word(text.to_owned()))
-            }
-
-            fn visit_bool<E: Error>(self, value: bool) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Word, E> {
-                Ok(Word(number.to_string()))
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Word, E> {
-                Ok(Word(number.to_string()))
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Word, E> {
-                Ok(Word(number.to_string()))
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Words, A::Error> {
+                let mut words = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    let word = map.next_value_seed(WordReader { twice: words.contains_key(&name) })?;
+                    words.insert(name, word.0);
+                }
+                Ok(Words(words))
             }
         }
 
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+impl JsonSchema for Words {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        BTreeMap::<String, Word>::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, Word>::json_schema(generator)
     }
 }
 
