@@ -211,6 +211,8 @@ def check_numbers(pool, browser, jobs):
     expect(page.locator("#map-status")).to_contain_text("of what is granted computes")
     browser.open(page, f"/jobs/{jobs['talker']}")
     expect(page.locator("pre.output")).to_contain_text("hello from a worker")
+    browser.open(page, f"/jobs/{jobs['broken']}")
+    expect(page.locator("main")).to_contain_text(r"turned\u{202e}round\u{1b}[2J")
     page.context.close()
 
 
@@ -356,7 +358,7 @@ def run(pool, browser):
         "sleeper": pool.submit("sleeper", ["sleep", "600"], 20, queue="research"),
         "talker": pool.submit("talker", ["sh", "-c", "echo hello from a worker; sleep 600"], 5),
         "gang": pool.submit("gang", ["sleep", "600"], 8, gang=4),
-        "broken": pool.submit("broken", ["false"], 1),
+        "broken": pool.submit("broken", ["false", "turned\u202eround\u001b[2J"], 1),
     }
     for name in ("sleeper", "talker", "gang"):
         wait(f"{name} to run", lambda name=name: pool.state(jobs[name]) == "running")

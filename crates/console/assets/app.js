@@ -2,7 +2,7 @@
 //
 // An address is #/VIEW/THING?FILTERS, so everything that is shown can be linked to and found again in the history.
 
-import { h, fill } from "./dom.js";
+import { h, fill, visible } from "./dom.js";
 import { onLink } from "./live.js";
 import { refusedNote } from "./widgets.js";
 import { overview } from "./view-overview.js";
@@ -35,7 +35,7 @@ function show() {
   const found = VIEWS.find(([name]) => name === (first || ""));
   const main = document.getElementById("main");
   const [name, title, list, one] = found || [null, "Not here"];
-  document.title = (thing || title) + " · Tessera";
+  document.title = visible(thing || title) + " · Tessera";
   fill(document.getElementById("views"), VIEWS.map(([view, text]) =>
     h("a", { href: "#/" + view, "aria-current": view === name ? "page" : null }, text)));
   fill(main);

@@ -1,5 +1,9 @@
 // Building the page: elements out of names, attributes and children. Text is always text, never markup.
 
+/** A text in which what a browser would obey instead of showing it is spelled: control characters, and those that turn text round. */
+export const visible = (text) => String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+  (letter) => `\\u{${letter.charCodeAt(0).toString(16)}}`);
+
 /** Makes an element. Attributes that are null or false are left out; `on` holds listeners, `css` properties of its style. */
 export function h(name, attributes, ...children) {
   const element = document.createElement(name);
@@ -8,16 +12,17 @@ export function h(name, attributes, ...children) {
     if (key === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
     else if (key === "css") for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
     else if (key === "value") element.value = value;
-    else element.setAttribute(key, value === true ? "" : String(value));
+    else element.setAttribute(key, value === true ? "" : key === "title" || key.startsWith("aria-") ? visible(value) : String(value));
   }
   append(element, children);
   return element;
 }
 
-function append(element, children) {
+/** Adds children: elements as they are, everything else as visible text. */
+export function append(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+    element.append(child instanceof Node ? child : visible(child));
   }
 }
 

@@ -1,7 +1,7 @@
 // One job: where it is, why it waits, what it has been through, what it says.
 
 import { ask, STALE } from "./api.js";
-import { h, fill, panel, table, facts, link } from "./dom.js";
+import { h, fill, panel, table, facts, link, visible } from "./dom.js";
 import { again, gathered, watch } from "./live.js";
 import { between, bytes, count, decimals, duration, kind, memory, percent, tflops, time, word } from "./text.js";
 import { demand } from "./view-jobs.js";
@@ -19,7 +19,7 @@ export async function job({ main, signal, thing, query }) {
     const { job: found } = await ask("jobs/" + encodeURIComponent(thing), STALE, signal);
     const waits = ["JOB_STATE_PENDING", "JOB_STATE_SUSPENDED"].includes(found.state);
     const why = waits ? await ask(`jobs/${encodeURIComponent(thing)}:why`, {}, signal).catch((error) => ({ error })) : null;
-    document.title = (found.spec.name || "job " + found.id) + " · Tessera";
+    document.title = visible(found.spec.name || "job " + found.id) + " · Tessera";
     fill(head, draw(found, why));
     output.of(found);
   };
