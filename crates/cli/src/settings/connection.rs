@@ -1,6 +1,8 @@
 //! Where each setting of a command comes from.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tessera_api::metadata::{ACTOR, TRACEPARENT};
 use tessera_client::{Address, Client, Headers, Settings};
+use tonic::metadata::AsciiMetadataValue;
 
 use super::contexts::{Context, Contexts};
 use crate::args::{ClientArgs, Format};
@@ -145,12 +148,10 @@ impl Connection {
 /// # Errors
 /// A [`Failure`] when no member is named.
 pub fn connect(connection: &Connection) -> Result<Client, Failure> {
-    let actor = actor();
+    let actor = actor()?;
     let trace = crate::trace::traceparent();
     let headers = Headers::new(move |headers| {
-        if let Ok(value) = actor.parse() {
-            headers.insert(ACTOR, value);
-        }
+        headers.insert(ACTOR, actor.clone());
         if let Ok(value) = trace.parse() {
             headers.insert(TRACEPARENT, value);
         }
@@ -161,10 +162,19 @@ pub fn connect(connection: &Connection) -> Result<Client, Failure> {
         .map_err(|error| Failure::call("the control plane cannot be talked to", &error))
 }
 
-/// Who calls: TESSERA_ACTOR, or the name of the user that this process belongs to.
-fn actor() -> String {
-    let user = || nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name);
-    std::env::var("TESSERA_ACTOR").ok().or_else(user).unwrap_or_default()
+/// Who calls: TESSERA_ACTOR, or the name of the user that this process belongs to. In whatever script it is, it is sent
+/// as it is.
+fn actor() -> Result<AsciiMetadataValue, Failure> {
+    let user = || nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name.into());
+    let actor: OsString = std::env::var_os("TESSERA_ACTOR").or_else(user).unwrap_or_default();
+    AsciiMetadataValue::try_from(actor.as_bytes()).map_err(|_| {
+        Failure::new(
+            Exit::Usage,
+            "who calls cannot be said",
+            "the name has an end of line or another control character",
+        )
+        .next("set TESSERA_ACTOR to a name without it")
+    })
 }
 
 fn chosen_context(

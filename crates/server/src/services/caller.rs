@@ -1,6 +1,7 @@
 //! What a call brings along beside its message: who calls, until when, and in which trace.
 
-use tessera_api::metadata;
+use tessera_api::{Refusal, metadata};
+use tessera_ledger::wire::FieldError;
 use tessera_otlp::{span, traceparent};
 use tokio::time::Instant;
 use tonic::Request;
@@ -21,12 +22,18 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn of<T>(request: &Request<T>) -> Self {
-        let actor = text_of(request.metadata(), metadata::ACTOR)
-            .filter(|actor| !actor.is_empty() && actor.len() <= metadata::ACTOR_LIMIT)
-            .unwrap_or(ANONYMOUS)
-            .to_owned();
-        Self { actor, deadline: deadline_of(request) }
+    /// # Errors
+    /// A [`Refusal`] when who calls is not said as it can be kept.
+    pub(crate) fn of<T>(request: &Request<T>) -> Result<Self, Refusal> {
+        let actor = request.metadata().get(metadata::ACTOR).map_or(Ok(""), |actor| {
+            let text = std::str::from_utf8(actor.as_encoded_bytes()).ok();
+            text.filter(|actor| actor.len() <= metadata::ACTOR_LIMIT).ok_or_else(|| {
+                let problem = format!("must be text in UTF-8 of at most {} bytes", metadata::ACTOR_LIMIT);
+                FieldError::invalid(metadata::ACTOR, problem)
+            })
+        })?;
+        let actor = if actor.is_empty() { ANONYMOUS } else { actor }.to_owned();
+        Ok(Self { actor, deadline: deadline_of(request) })
     }
 }
 
@@ -60,12 +67,19 @@ mod tests {
     #[tokio::test]
     async fn a_caller_without_name_is_anonymous() {
         let mut request = Request::new(());
-        assert_eq!(Caller::of(&request).actor, ANONYMOUS);
+        let actor = |request: &Request<()>| Caller::of(request).map(|caller| caller.actor);
+        assert_eq!(actor(&request).expect("nobody is somebody, too"), ANONYMOUS);
         request.metadata_mut().insert(metadata::ACTOR, "ada".parse().expect("a header"));
-        assert_eq!(Caller::of(&request).actor, "ada");
-        let long = "x".repeat(metadata::ACTOR_LIMIT + 1);
-        request.metadata_mut().insert(metadata::ACTOR, long.parse().expect("a header"));
-        assert_eq!(Caller::of(&request).actor, ANONYMOUS);
+        assert_eq!(actor(&request).expect("a name"), "ada");
+        let mut named = |name: &[u8]| {
+            request.metadata_mut().insert(metadata::ACTOR, name.try_into().expect("a header"));
+            actor(&request)
+        };
+        assert_eq!(named("Zoë 训练".as_bytes()).expect("a name"), "Zoë 训练");
+        for unkept in [&[b'x'; metadata::ACTOR_LIMIT + 1][..], b"Zo\xeb"] {
+            let refused = named(unkept).expect_err("it cannot be kept").to_string();
+            assert!(refused.contains(metadata::ACTOR), "{refused}");
+        }
     }
 
     #[test]

@@ -171,6 +171,6 @@ impl Desk {
     /// Makes the mutation that a request asks for.
     async fn make<M: Mutation>(&self, request: Request<M>, command: Command) -> Result<Made, Status> {
         let key = mutation::key_of(request.get_ref())?;
-        mutation::make(&self.pool, Caller::of(&request), key, command).await
+        mutation::make(&self.pool, Caller::of(&request)?, key, command).await
     }
 }

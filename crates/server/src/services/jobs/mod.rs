@@ -60,7 +60,7 @@ impl JobService for JobApi {
         &self,
         request: Request<Streaming<v1::SubmitJobsRequest>>,
     ) -> Result<Response<Self::SubmitJobsStream>, Status> {
-        Ok(Response::new(stream::open(self.desk.clone(), request)))
+        Ok(Response::new(stream::open(self.desk.clone(), request)?))
     }
 
     async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Result<Response<v1::GetJobResponse>, Status> {

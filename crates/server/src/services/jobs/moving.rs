@@ -15,7 +15,7 @@ use crate::services::{Desk, refusal};
 
 /// Plans the move against a current state and proposes it. A request that was answered before moves nothing again.
 pub(super) async fn answer(desk: &Desk, request: Request<v1::MoveJobRequest>) -> Result<v1::MoveJobResponse, Status> {
-    let caller = Caller::of(&request);
+    let caller = Caller::of(&request)?;
     let key = mutation::key_of(request.get_ref())?;
     let reading = desk.read(v1::Consistency::Linearizable.into(), caller.deadline).await?;
     let asked = request.get_ref();

@@ -26,9 +26,12 @@ use crate::services::{Answers, Desk, refusal};
 use tessera_controller::trace;
 
 /// Answers a stream of submissions.
-pub(super) fn open(desk: Desk, request: Request<Streaming<v1::SubmitJobsRequest>>) -> Answers<v1::SubmitJobsResponse> {
+pub(super) fn open(
+    desk: Desk,
+    request: Request<Streaming<v1::SubmitJobsRequest>>,
+) -> Result<Answers<v1::SubmitJobsResponse>, Status> {
     let intake = Intake {
-        actor: Caller::of(&request).actor,
+        actor: Caller::of(&request)?.actor,
         context: context_of(&request),
         received: request.extensions().get().cloned(),
         incoming: request.into_inner(),
@@ -39,12 +42,12 @@ pub(super) fn open(desk: Desk, request: Request<Streaming<v1::SubmitJobsRequest>
         taken: 0,
         ended: false,
     };
-    Box::pin(stream::unfold(Some(Box::new(intake)), |intake| async {
+    Ok(Box::pin(stream::unfold(Some(Box::new(intake)), |intake| async {
         let mut intake = intake?;
         let answer = intake.next().await?;
         let goes_on = answer.is_ok();
         Some((answer, goes_on.then_some(intake)))
-    }))
+    })))
 }
 
 /// One stream of submissions.

@@ -22,7 +22,7 @@ pub(super) async fn one(desk: &Desk, request: Request<v1::SubmitJobRequest>) -> 
 
 /// Takes a job in. Its trace goes on from the span that is current.
 async fn take(desk: &Desk, request: Request<v1::SubmitJobRequest>) -> Result<v1::SubmitJobResponse, Status> {
-    let caller = Caller::of(&request);
+    let caller = Caller::of(&request)?;
     let traceparent = context_of(&request);
     let (key, command) = wanted(request.into_inner(), &traceparent)?;
     answer(mutation::make(&desk.pool, caller, key, command).await?)

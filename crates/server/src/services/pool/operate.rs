@@ -24,7 +24,7 @@ pub(super) async fn on_node<M: Mutation>(
     node: impl Fn(&M) -> Option<&v1::NodeRef>,
     command: impl FnOnce(NodeId) -> Command,
 ) -> Result<u64, Status> {
-    let caller = Caller::of(&request);
+    let caller = Caller::of(&request)?;
     let key = mutation::key_of(request.get_ref())?;
     let read = desk.pool.read(Consistency::Linearizable, caller.deadline).await;
     let (state, _) = read.map_err(|error| refusal::of_read(&desk.pool, &error))?;
