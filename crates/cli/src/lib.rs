@@ -71,13 +71,13 @@ pub fn main() -> ExitCode {
 
 /// Prints what the parser says: a help text that was asked for, or what is wrong.
 fn explain(said: &clap::Error) -> Result<Exit, Failure> {
-    let printed = said.print().and_then(|()| std::io::stdout().flush());
-    match printed {
-        // Nothing can be said when even this cannot be printed.
-        _ if said.use_stderr() => Ok(Exit::Usage),
-        Ok(()) => Ok(Exit::Done),
-        Err(error) => Err(print::unwritten(&error)),
+    if said.use_stderr() {
+        // Without its colours: what was typed is quoted in it, and a script may have typed it for somebody else.
+        print::remark(said.render().to_string().trim_end());
+        return Ok(Exit::Usage);
     }
+    let printed = said.print().and_then(|()| std::io::stdout().flush());
+    printed.map(|()| Exit::Done).map_err(|error| print::unwritten(&error))
 }
 
 /// Threads of a member besides that of consensus, one for each processor in all. More of them wake each other for work

@@ -4,12 +4,13 @@
 //! A process has one log and one configuration, so both are kept here once for all of it: the daemon tells them when it
 //! starts ([`configured`], [`Lines`]), and members and agents hand them on when they are asked ([`own`]). Everything is
 //! bounded. Of a process neither environment nor arguments are read. What is said on standard error goes through
-//! [`Remarks`].
+//! [`Remarks`], and what others wrote is printed as [`shown`] makes it.
 
 mod log;
 mod process;
 mod profile;
 mod remark;
+pub mod shown;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -20,6 +20,8 @@ const PATIENCE_MS: u8 = 100;
 /// Remarks that were lost since the last that was not.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
+use crate::shown;
+
 /// Standard error as it takes everything: what it cannot take is lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remarks;
@@ -49,7 +51,7 @@ fn put(out: &mut StderrLock<'_>, piece: &[u8], patience: PollTimeout) -> bool {
 /// Says a line on standard error; see [`remark!`](crate::remark!).
 pub fn say(line: fmt::Arguments<'_>) {
     // In one piece, so that lines of several processes in one file stay whole. It never fails.
-    let _ = Remarks.write_all(format!("{line}\n").as_bytes());
+    let _ = Remarks.write_all(shown::lines(&format!("{line}\n")).as_bytes());
 }
 
 /// Says a line on standard error, as `eprintln!` does, and goes on also where that cannot be written.

@@ -10,7 +10,7 @@ use tessera_simulate::replay::{Finding, PastDecision, Replay};
 use crate::args::{OperatorCommand, OperatorVerb, ReplayArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::print::unwritten;
+use crate::print::{Sheet, unwritten};
 
 /// Runs the command.
 ///
@@ -59,7 +59,7 @@ fn replay(args: &ReplayArgs) -> Result<Exit, Failure> {
     let mut past = Past::open(&args.data_dir).map_err(unread)?;
     let job = args.job.map(|job| JobId(job.0));
     let mut replay = Replay::new(past.beginning().map_err(unread)?, Limits::default(), job);
-    let mut out = io::stdout().lock();
+    let mut out = Sheet;
     let mut tally = Tally::default();
     let first = replay.state().revision();
     loop {

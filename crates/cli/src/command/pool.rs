@@ -9,7 +9,6 @@ use super::desk::{PAGE, kinds, node_named, silence};
 use crate::args::{Format, MapArgs, PoolVerb};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::print::draw_map;
 use crate::view::{CardBlocksView, MemberVerdictView, PoolView, VerifyView};
 
 pub(super) async fn run(desk: Desk, verb: PoolVerb) -> Result<Exit, Failure> {
@@ -50,10 +49,7 @@ async fn map(mut desk: Desk, args: MapArgs) -> Result<Exit, Failure> {
         }
     }
     match desk.printer.format() {
-        Format::Table | Format::Wide => {
-            let drawing = draw_map(&cards, desk.printer.color());
-            desk.printer.write(&drawing)?;
-        }
+        Format::Table | Format::Wide => desk.printer.map(&cards)?,
         Format::Name => {
             for card in &cards {
                 desk.printer.write(&format!("{}/{}\n", card.node_name, card.card_index))?;

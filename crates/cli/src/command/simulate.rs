@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
+use tessera_diagnostics::shown;
 use tessera_simulate::cards::{self, CardsOptions};
 use tessera_simulate::online::{self, OnlineError, OnlineOptions};
 use tessera_simulate::placer::{Choice, Moves};
@@ -82,12 +83,12 @@ fn failed(error: &dyn std::error::Error) -> Failure {
 
 /// Prints a result: as JSON, or as its text for people.
 fn print(json: bool, value: &impl Serialize, text: &str) -> Result<(), Failure> {
-    let shown = if json {
-        serde_json::to_string_pretty(value).map_err(|error| failed(&error))?
+    let told = if json {
+        shown::json(&serde_json::to_string_pretty(value).map_err(|error| failed(&error))?).into_owned()
     } else {
         text.trim_end().to_owned()
     };
-    crate::print::text(&format!("{shown}\n"))
+    crate::print::text(&format!("{told}\n"))
 }
 
 fn play(command: &SimulateCommand) -> Result<Exit, Failure> {

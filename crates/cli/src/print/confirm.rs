@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use tessera_diagnostics::shown;
+
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -18,7 +20,7 @@ pub fn confirm(yes: bool, question: &str) -> Result<(), Failure> {
             .next("add --yes when you are sure"));
     }
     let mut answer = String::new();
-    let asked = write!(io::stderr(), "{question} [y/N] ").and_then(|()| io::stderr().flush());
+    let asked = write!(io::stderr(), "{} [y/N] ", shown::lines(question)).and_then(|()| io::stderr().flush());
     let read = asked.and_then(|()| io::stdin().lock().read_line(&mut answer));
     read.map_err(|error| Failure::from_error(Exit::Failed, "the answer cannot be read", &error))?;
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use tessera_api::v1::BlockRun;
+use tessera_diagnostics::shown;
 
 use crate::view::{CardBlocksView, block_state, kind};
 
@@ -71,6 +72,7 @@ fn heading(text: &mut String, node: &str, cards: &[CardBlocksView]) {
         let (first, last) = bounds.unwrap_or((run.first_block_number, run.last_block_number));
         Some((first.min(run.first_block_number), last.max(run.last_block_number)))
     });
+    let node = shown::line(node);
     let _ = match bounds {
         Some((first, last)) => writeln!(text, "{node}  blocks {first}-{last}"),
         None => writeln!(text, "{node}  no blocks"),
@@ -84,7 +86,8 @@ fn draw_card(text: &mut String, card: &CardBlocksView, letters: &mut Letters, co
         (Some(first), Some(last)) => format!("{}-{}", first.first_block_number, last.last_block_number),
         _ => "no blocks".to_owned(),
     };
-    let _ = write!(text, "  {:>2} {:4} {:20} {numbers:>11}  ", card.card_index, kind(card.kind), card.model);
+    let _ =
+        write!(text, "  {:>2} {:4} {:20} {numbers:>11}  ", card.card_index, kind(card.kind), shown::line(&card.model));
     text.push_str(&bar(card, per_character, letters, color));
     text.truncate(text.trim_end().len());
     if per_character > 1 {

@@ -1,23 +1,28 @@
 //! Printing: tables and pages for people, JSON, YAML and names for programs, from the same views.
+//!
+//! Whatever is printed here may be another's: names, labels, commands, reasons, what a server says. So texts are
+//! spelled as [`shown`] does, as they come into a table or a page and with everything else on the way out. Only what a
+//! job wrote itself goes out as it is ([`Printer::output_of_job`]).
 
 mod confirm;
 mod map;
 mod page;
 mod table;
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::Color;
 use serde::Serialize;
+use tessera_diagnostics::shown;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::args::{ColorChoice, Format};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::view::Clock;
+use crate::view::{CardBlocksView, Clock};
 
 pub use confirm::confirm;
-pub use map::draw as draw_map;
 pub use page::{Page, page_of};
 pub use table::{Column, Rows, Tabular};
 
@@ -93,7 +98,7 @@ impl Printer {
             Format::Table | Format::Wide => {
                 let mut page = Page::new(self.color, self.format == Format::Wide);
                 view.detail(&self.clock, &mut page);
-                self.write(&page.finish())
+                self.put(&page.finish())
             }
             Format::Name => self.write(&format!("{}\n", view.name())),
             Format::Json | Format::Yaml | Format::Jsonl => self.data(view),
@@ -111,7 +116,7 @@ impl Printer {
                 for view in views {
                     rows.push(view, &self.clock);
                 }
-                self.write(&rows.finish())
+                self.put(&rows.finish())
             }
             Format::Name => views.iter().try_for_each(|view| self.write(&format!("{}\n", view.name()))),
             Format::Jsonl => views.iter().try_for_each(|view| self.data(view)),
@@ -124,12 +129,18 @@ impl Printer {
     /// # Errors
     /// A [`Failure`] when the output cannot be written.
     pub fn row<V: Tabular>(&mut self, view: &V) -> Result<(), Failure> {
-        let text = if self.format == Format::Name {
-            format!("{}\n", view.name())
-        } else {
-            table::line(view, self.format == Format::Wide, self.color, &Clock::now())
-        };
-        self.write(&text)
+        if self.format == Format::Name {
+            return self.write(&format!("{}\n", view.name()));
+        }
+        self.put(&table::line(view, self.format == Format::Wide, self.color, &Clock::now()))
+    }
+
+    /// Prints the map of some cards, which must be in order of their nodes.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written.
+    pub fn map(&mut self, cards: &[CardBlocksView]) -> Result<(), Failure> {
+        self.put(&map::draw(cards, self.color))
     }
 
     /// Prints data as JSON, one line of it, or YAML, whatever the wanted shape is.
@@ -141,42 +152,64 @@ impl Printer {
             |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, "the answer cannot be shown", error);
         let text = match self.format {
             Format::Yaml => {
-                let document = serde_norway::to_string(view).map_err(|error| unshown(&error))?;
+                let mut document = serde_norway::to_string(view).map_err(|error| unshown(&error))?;
+                // YAML's writer spells some of what is obeyed. JSON is YAML, too, and spells all of it.
+                if matches!(shown::lines(&document), Cow::Owned(_)) {
+                    document = serde_json::to_string_pretty(view).map_err(|error| unshown(&error))? + "\n";
+                }
                 if self.streaming { format!("---\n{document}") } else { document }
             }
             Format::Json => serde_json::to_string_pretty(view).map_err(|error| unshown(&error))? + "\n",
             _ => serde_json::to_string(view).map_err(|error| unshown(&error))? + "\n",
         };
-        self.write(&text)
+        self.put(&shown::json(&text))
     }
 
-    /// Prints text as it is.
+    /// Prints text.
     ///
     /// # Errors
     /// A [`Failure`] when the output cannot be written.
     pub fn write(&mut self, text: &str) -> Result<(), Failure> {
-        self.bytes(text.as_bytes())
+        self.put(&shown::lines(text))
     }
 
-    /// Prints bytes as they are.
+    /// Prints what a job wrote, byte by byte: it is the program's own.
     ///
     /// # Errors
     /// A [`Failure`] when the output cannot be written.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        put(&mut self.out, bytes)
+    pub fn output_of_job(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        raw(&mut self.out, bytes)
+    }
+
+    /// Prints what was put together here, with the colours that were put into it.
+    fn put(&mut self, text: &str) -> Result<(), Failure> {
+        raw(&mut self.out, text.as_bytes())
     }
 }
 
-/// Prints text on standard output as it is.
+/// Prints text on standard output.
 ///
 /// # Errors
 /// A [`Failure`] when it cannot be written.
 pub fn text(text: &str) -> Result<(), Failure> {
-    put(&mut io::stdout(), text.as_bytes())
+    raw(&mut Sheet, text.as_bytes())
 }
 
-fn put(out: &mut dyn Write, bytes: &[u8]) -> Result<(), Failure> {
+fn raw(out: &mut dyn Write, bytes: &[u8]) -> Result<(), Failure> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+}
+
+/// Standard output for text that is written piece by piece.
+pub struct Sheet;
+
+impl Write for Sheet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stdout().write_all(shown::lines(&String::from_utf8_lossy(bytes)).as_bytes()).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
 }
 
 /// Why output was not written; a reader that has gone away ends the command like SIGPIPE.
@@ -223,13 +256,14 @@ fn state_color(state: &str) -> Option<Color> {
 
 /// `state` in its colour.
 fn painted(state: &str, color: bool) -> String {
-    let code = match state_color(state) {
+    let state = shown::line(state);
+    let code = match state_color(&state) {
         Some(Color::DarkGreen) => "32",
         Some(Color::DarkYellow) => "33",
         Some(Color::DarkRed) => "31",
-        _ => return state.to_owned(),
+        _ => return state.into_owned(),
     };
-    if color { format!("\u{1b}[{code}m{state}\u{1b}[0m") } else { state.to_owned() }
+    if color { format!("\u{1b}[{code}m{state}\u{1b}[0m") } else { state.into_owned() }
 }
 
 #[cfg(test)]

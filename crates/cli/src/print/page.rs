@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use tessera_diagnostics::shown;
+
 use super::table::{Rows, Tabular, plain};
 use super::{Detail, painted};
 use crate::view::Clock;
@@ -34,23 +36,27 @@ impl Page {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let title = if self.color { format!("\u{1b}[1m{title}\u{1b}[0m") } else { title };
+        let title = shown::line(&title);
+        let title = if self.color { format!("\u{1b}[1m{title}\u{1b}[0m") } else { title.into_owned() };
         self.text.push_str(&title);
         self.text.push('\n');
     }
 
     /// A labelled line. What is empty is left out.
     pub fn line(&mut self, label: &str, value: impl Display) {
-        let value = value.to_string();
-        if !value.is_empty() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(self.text, "  {label:LABEL$} {}", value.trim_end());
-        }
+        self.put(&shown::line(label), &shown::line(value.to_string().trim_end()));
     }
 
     /// A labelled state, in its colour.
     pub fn state(&mut self, label: &str, state: &str) {
-        self.line(label, painted(state, self.color));
+        self.put(label, &painted(state, self.color));
+    }
+
+    fn put(&mut self, label: &str, value: &str) {
+        if !value.is_empty() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(self.text, "  {label:LABEL$} {value}");
+        }
     }
 
     /// A table of texts.

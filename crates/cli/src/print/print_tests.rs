@@ -115,6 +115,68 @@ fn an_empty_table_has_its_header() {
     assert_eq!(table, "JOB  NAME  QUEUE  STATE  REASON  TFLOPS  PRIO  AGE  RAN  NODES\n");
 }
 
+/// A text that clears the screen, names the window anew, hides a line and turns what follows round.
+const EVIL: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{7f}\r\u{202e}\u{2066}\u{200f}\u{2028}end";
+
+/// A job whose every text is another's.
+fn evil() -> JobView {
+    let text = || EVIL.to_owned();
+    let spec = v1::JobSpec {
+        name: text(),
+        queue: text(),
+        command: vec![text(), text()],
+        working_directory: text(),
+        environment: [(text(), text())].into(),
+        labels: [(text(), text())].into(),
+        node_labels: [(text(), text())].into(),
+        virtual_card: Some(v1::VirtualCardRequest {
+            models: vec![text()],
+            vendors: vec![text()],
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let reason = || Some(v1::Reason { code: text(), sentence: text() });
+    let attempt = v1::Attempt { reason: reason(), nodes: vec![text()], ..Default::default() };
+    let (reason, history) = (reason(), vec![attempt]);
+    v1::Job { id: 1, spec: Some(spec), reason, submitter: text(), history, ..Default::default() }.into()
+}
+
+fn card() -> CardBlocksView {
+    v1::CardBlocks { node_name: EVIL.to_owned(), model: EVIL.to_owned(), ..Default::default() }.into()
+}
+
+#[test]
+fn what_others_wrote_is_spelled_in_every_format() {
+    let colours = |text: &str| text.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "");
+    for color in [false, true] {
+        for format in [Format::Table, Format::Wide, Format::Name, Format::Json, Format::Jsonl, Format::Yaml] {
+            let prints: [&dyn Fn(&mut Printer); 5] = [
+                &|printer| printer.list(&[evil()]).expect("printed"),
+                &|printer| printer.one(&evil()).expect("printed"),
+                &|printer| printer.row(&evil()).expect("printed"),
+                &|printer| printer.map(&[card()]).expect("printed"),
+                &|printer| printer.write(EVIL).expect("printed"),
+            ];
+            for (place, print) in prints.iter().enumerate() {
+                let text = colours(&printed(format, color, |printer| print(printer)));
+                let obeyed: Vec<char> = text.chars().filter(|c| *c != '\n' && shown::is_obeyed(*c)).collect();
+                assert!(obeyed.is_empty(), "{format:?} {place}: {obeyed:?} in {text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn data_says_what_was_written_and_output_is_left_alone() {
+    let json = printed(Format::Json, false, |printer| printer.one(&evil()).expect("printed"));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON")["name"], EVIL);
+    let yaml = printed(Format::Yaml, false, |printer| printer.one(&evil()).expect("printed"));
+    assert_eq!(serde_norway::from_str::<serde_json::Value>(&yaml).expect("YAML")["name"], EVIL);
+    let output = printed(Format::Table, false, |printer| printer.output_of_job(EVIL.as_bytes()).expect("printed"));
+    assert_eq!(output, EVIL);
+}
+
 #[test]
 fn names_can_be_given_back_to_commands() {
     let names = printed(Format::Name, false, |printer| printer.list(&jobs()).expect("printed"));

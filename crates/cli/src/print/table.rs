@@ -1,6 +1,7 @@
 //! Tables: columns, rows, alignment.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use tessera_diagnostics::shown;
 
 use super::{painted, state_color};
 use crate::view::Clock;
@@ -68,7 +69,7 @@ impl Rows {
             table.enforce_styling();
         }
         let shown = columns.iter().filter(|column| wide || !column.wide);
-        table.set_header(shown.map(|column| cell(column.title.to_owned(), column.right)));
+        table.set_header(shown.map(|column| cell(column.title, column.right)));
         Self { columns, wide, color, table }
     }
 
@@ -79,7 +80,7 @@ impl Rows {
         let (color, table) = (self.color, &mut self.table);
         table.add_row(shown.map(|(column, text)| {
             let paint = state_color(&text).filter(|_| column.state && color);
-            let cell = cell(text, column.right);
+            let cell = cell(&text, column.right);
             paint.map_or(cell.clone(), |paint| cell.fg(paint))
         }));
     }
@@ -94,9 +95,9 @@ impl Rows {
 /// A table without sort, of plain texts.
 pub(super) fn plain(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = bare();
-    table.set_header(header.iter().map(|title| cell((*title).to_owned(), false)));
+    table.set_header(header.iter().map(|title| cell(title, false)));
     for row in rows {
-        table.add_row(row.into_iter().map(|text| cell(text, false)));
+        table.add_row(row.iter().map(|text| cell(text, false)));
     }
     lines(&table)
 }
@@ -104,7 +105,8 @@ pub(super) fn plain(header: &[&str], rows: impl Iterator<Item = Vec<String>>) ->
 /// One row by itself, columns two blanks apart.
 pub(super) fn line<V: Tabular>(view: &V, wide: bool, color: bool, clock: &Clock) -> String {
     let cells = V::columns().iter().zip(view.cells(clock)).filter(|(column, _)| wide || !column.wide);
-    let texts = cells.map(|(column, text)| if column.state { painted(&text, color) } else { text });
+    let texts =
+        cells.map(|(column, text)| if column.state { painted(&text, color) } else { shown::line(&text).into_owned() });
     format!("{}\n", texts.collect::<Vec<_>>().join("  ").trim_end())
 }
 
@@ -115,8 +117,8 @@ fn bare() -> Table {
     table
 }
 
-fn cell(text: String, right: bool) -> Cell {
-    Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
+fn cell(text: &str, right: bool) -> Cell {
+    Cell::new(shown::line(text)).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
 }
 
 /// The rows of a table, two blanks between columns, nothing before the first and nothing after the last.

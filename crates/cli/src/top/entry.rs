@@ -2,6 +2,8 @@
 
 use tessera_api::v1::{CardHealth, Eligibility, JobState, NodeState, QueueAmount, SliceView};
 
+use tessera_diagnostics::shown;
+
 use crate::args::TopTab;
 use crate::view::words::{eligibility, health, kind, node_state};
 use crate::view::{BlocksView, CardView, Clock, JobView, NodeView, QueueView, busy_share};
@@ -125,7 +127,7 @@ pub const fn columns(tab: TopTab) -> &'static [Column] {
 }
 
 fn words(text: impl Into<String>) -> Cell {
-    Cell { text: text.into(), number: None }
+    Cell { text: shown::line(&text.into()).into_owned(), number: None }
 }
 
 fn number(value: u64) -> Cell {

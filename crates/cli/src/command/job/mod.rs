@@ -107,7 +107,7 @@ async fn logs(mut desk: Desk, args: LogsArgs) -> Result<Exit, Failure> {
         if chunk.lost > 0 {
             crate::print::remark(&format!("[{} bytes before this were dropped by rotation]", chunk.lost));
         }
-        desk.printer.bytes(&chunk.data)?;
+        desk.printer.output_of_job(&chunk.data)?;
     }
 }
 
