@@ -242,8 +242,8 @@ fn unknown_fields_are_refused_with_their_place_and_a_guess() {
     insta::assert_snapshot!(yaml("command: [a]\ntflops: 3\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: tflops: is not a field of a job file; did you mean virtual_card.tflops?");
     insta::assert_snapshot!(yaml("command: [a]\nvirtual_card:\n  tflop: 1\n"), @"line 3, column 3: virtual_card.tflop: is not a field of a job file; did you mean tflops?");
     insta::assert_snapshot!(yaml("command: [a]\nbanana: 1\nvirtual_card: {tflops: 1}\n"), @"line 2, column 1: banana: is not a field of a job file; known here are name, queue, priority, command, script, environment, working_directory, gang, gang_min, grow_after, virtual_card, host, affinity, packing, windows, preemptible, min_runtime, checkpoint, on_disconnect, time_limit, retry, labels, node_labels, output_retention, hold");
-    insta::assert_snapshot!(read("[virtual_card]\ntflops = 1\nmem = \"1GiB\"\n", Notation::Toml).unwrap_err(), @"line 3, column 7: virtual_card.mem: is not a field of a job file; did you mean memory?");
-    insta::assert_snapshot!(read("{\n  \"virtual_card\": { \"tflops\": 1, \"spam\": 2 }\n}", Notation::Json).unwrap_err(), @"line 2, column 42: virtual_card.spam: is not a field of a job file; did you mean span?");
+    insta::assert_snapshot!(read("[virtual_card]\ntflops = 1\nmem = \"1GiB\"\n", Notation::Toml).unwrap_err(), @"line 3, column 1: virtual_card.mem: is not a field of a job file; did you mean memory?");
+    insta::assert_snapshot!(read("{\n  \"virtual_card\": { \"tflops\": 1, \"spam\": 2 }\n}", Notation::Json).unwrap_err(), @"line 2, column 39: virtual_card.spam: is not a field of a job file; did you mean span?");
 }
 
 #[test]

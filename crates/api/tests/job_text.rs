@@ -116,6 +116,7 @@ fn nothing_that_is_written_is_dropped() {
     insta::assert_snapshot!(with("labels:\n  a: null\n"), @r#"line 4, column 3: labels.a: says nothing; an empty text is written as "", and a word such as null in quotes"#);
     insta::assert_snapshot!(with("environment:\n  A: !vault b\n"), @"line 4, column 6: environment.A: has the tag !vault, which means nothing in a job file; leave it out, or put it in quotes");
     insta::assert_snapshot!(with("name: !x b\n"), @"line 3, column 7: name: has the tag !x, which means nothing in a job file; leave it out, or put it in quotes");
+    insta::assert_snapshot!(with("labels:\n  !x a: b\n"), @"line 4, column 3: labels: has the tag !x, which means nothing in a job file; leave it out, or put it in quotes");
     insta::assert_snapshot!(with("script: 7\n---\nname: b\n"), @"line 1, column 1: has more than one document, and a job file is one job");
     let twice = "{\"command\": [\"a\"], \"virtual_card\": {\"tflops\": 1}, \"labels\": {\"a\": \"b\", \"a\": \"c\"}}";
     insta::assert_snapshot!(read(twice, Notation::Json).expect_err("twice"), @"line 1, column 69: labels.a: must be there only once");
@@ -132,6 +133,49 @@ fn texts_may_be_in_any_script() {
         let spec = yaml(&file).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!([&spec.name, &spec.command[1], &spec.environment[text], &spec.labels["a"]], [text; 4]);
     }
+}
+
+#[test]
+fn nothing_in_a_list_is_refused_and_not_a_text() {
+    for (field, lines) in [
+        ("virtual_card.models[1]", "virtual_card: { tflops: 1, models: [a, null] }\n"),
+        ("virtual_card.vendors[0]", "virtual_card: { tflops: 1, vendors: [~] }\n"),
+        ("affinity.data[0]", "virtual_card: { tflops: 1 }\naffinity: { data: [null] }\n"),
+        (
+            "affinity.preferred[0].key",
+            "virtual_card: { tflops: 1 }\naffinity: { preferred: [{ key: null, value: a }] }\n",
+        ),
+    ] {
+        let said = yaml(&format!("command: [a]\n{lines}")).expect_err(lines);
+        assert!(said.contains(&format!("{field}: says nothing")), "{said}");
+    }
+}
+
+#[test]
+fn a_word_that_is_none_is_quoted_as_it_was_written() {
+    let toml = |value: &str| {
+        let text = format!("command = ['a']\nvirtual_card = {{ tflops = 1, span = {value} }}\n");
+        read(&text, Notation::Toml).expect_err(value).to_string()
+    };
+    for value in ["7", "0x10", "1.50", "true"] {
+        let said = toml(value);
+        assert!(
+            said.contains(&format!("virtual_card.span: must be one of card, node, pool, is \"{value}\"")),
+            "{said}"
+        );
+    }
+    let said = toml("['card']");
+    assert!(said.contains("virtual_card.span: invalid type: sequence, expected a word"), "{said}");
+    let json = "{\"command\": [\"a\"], \"virtual_card\": {\"tflops\": 1, \"span\": 1.5}}";
+    let said = read(json, Notation::Json).expect_err("no word").to_string();
+    assert!(said.contains("must be one of card, node, pool, is \"1.5\""), "{said}");
+}
+
+#[test]
+fn a_script_that_paints_is_not_deep() {
+    let text = format!("script: |\n{}virtual_card: {{ tflops: 1 }}\n", "  printf '\\033[1m'\n".repeat(1_000));
+    let spec = yaml(&text).expect("a good file");
+    assert_eq!(spec.script.lines().count(), 1_000);
 }
 
 #[test]
@@ -155,10 +199,12 @@ fn what_is_too_deep_is_refused_before_it_is_read() {
         let said = deep(notation, "[", "]", levels);
         assert!(said.contains("no field of a job file has lists or mappings more than four deep"), "{said}");
     }
-    let said = deep(Notation::Yaml, "[", "]", 200);
+    let said = deep(Notation::Yaml, "[", "]", 90);
     assert!(said.contains("command[0]: invalid type: sequence"), "{said}");
-    let said = deep(Notation::Yaml, "{a: ", "}", 100_000);
-    assert!(said.contains("brackets open at once"), "{said}");
+    for (open, close) in [("{a: ", "}"), ("[", "]"), ("?[", "]"), ("{\n", "}")] {
+        let said = deep(Notation::Yaml, open, close, 100_000);
+        assert!(said.contains("brackets open at once") && said.starts_with("line "), "{said}");
+    }
     let dashes = yaml(&format!("command:\n  {}a\n", "- ".repeat(100_000))).expect_err("too deep");
     assert!(dashes.contains("command[0]: invalid type: sequence"), "{dashes}");
 }

@@ -44,7 +44,56 @@ pub(super) fn steps(path: &str) -> Vec<Step> {
 }
 
 /// Reads along the steps and fails at their end; succeeds when there is no such field.
-pub(super) struct Locate<'a>(pub(super) &'a [Step]);
+#[derive(Clone, Copy)]
+pub(super) struct Locate<'a> {
+    steps: &'a [Step],
+    /// Set when their end is the name of the field, not its value.
+    to_name: bool,
+}
+
+impl<'a> Locate<'a> {
+    /// The way to the value of a field.
+    pub(super) fn value(steps: &'a [Step]) -> Self {
+        Self { steps, to_name: false }
+    }
+
+    /// The way to the name of a field.
+    pub(super) fn name(steps: &'a [Step]) -> Self {
+        Self { steps, to_name: true }
+    }
+}
+
+/// Reads a name and answers whether it is the one that is looked for; fails at it when the way ends there.
+struct Name<'a>(Locate<'a>);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<bool, E> {
+        match self.0.steps {
+            [Step::Key(wanted), rest @ ..] if wanted == name => {
+                if self.0.to_name && rest.is_empty() {
+                    Err(E::custom("reached"))
+                } else {
+                    Ok(true)
+                }
+            }
+            _ => Ok(false),
+        }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Locate<'_> {
     type Value = ();
@@ -57,7 +106,7 @@ impl<'de> DeserializeSeed<'de> for Locate<'_> {
 impl Locate<'_> {
     /// A value that is not a container: reached, or a dead end.
     fn leaf<E: Error>(&self) -> Result<(), E> {
-        if self.0.is_empty() { Err(E::custom("reached")) } else { Ok(()) }
+        if self.steps.is_empty() { Err(E::custom("reached")) } else { Ok(()) }
     }
 }
 
@@ -94,9 +143,9 @@ impl<'de> Visitor<'de> for Locate<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         self.leaf::<A::Error>()?;
-        while let Some(key) = map.next_key::<String>()? {
-            match self.0 {
-                [Step::Key(wanted), rest @ ..] if *wanted == key => map.next_value_seed(Locate(rest))?,
+        while let Some(wanted) = map.next_key_seed(Name(self))? {
+            match self.steps {
+                [_, rest @ ..] if wanted => map.next_value_seed(Locate { steps: rest, ..self })?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -107,7 +156,7 @@ impl<'de> Visitor<'de> for Locate<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         self.leaf::<A::Error>()?;
-        let [Step::Index(wanted), rest @ ..] = self.0 else {
+        let [Step::Index(wanted), rest @ ..] = self.steps else {
             while seq.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(());
         };
@@ -116,7 +165,7 @@ impl<'de> Visitor<'de> for Locate<'_> {
                 return Ok(());
             }
         }
-        if seq.next_element_seed(Locate(rest))?.is_some() {
+        if seq.next_element_seed(Locate { steps: rest, ..self })?.is_some() {
             while seq.next_element::<IgnoredAny>()?.is_some() {}
         }
         Ok(())

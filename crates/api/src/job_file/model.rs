@@ -107,9 +107,11 @@ pub struct VirtualCard {
     /// (hardware does, or the card is held whole); `shared` when left out.
     pub isolation: Option<Isolation>,
     /// Makers of cards that may back it; one or a list; any when left out.
-    pub vendors: Option<OneOrMany<String>>,
+    #[schemars(with = "Option<OneOrMany<String>>")]
+    pub vendors: Option<OneOrMany<Word>>,
     /// Models that may back it; one or a list; any when left out.
-    pub models: Option<OneOrMany<String>>,
+    #[schemars(with = "Option<OneOrMany<String>>")]
+    pub models: Option<OneOrMany<Word>>,
     /// Whether its slices take whole cards, on which nobody else computes; `false` when left out.
     pub whole_cards: Option<bool>,
     /// The least memory on each card that it takes something of, such as what a replica of a model needs. Where it
@@ -152,7 +154,8 @@ pub struct Affinity {
     pub avoid: Option<Words>,
     /// Names of data sets, model weights and images that the job reads; nodes that report them in their `data_dirs` (at
     /// most 10,000 names of at most 253 bytes) are better; none when left out.
-    pub data: Option<OneOrMany<String>>,
+    #[schemars(with = "Option<OneOrMany<String>>")]
+    pub data: Option<OneOrMany<Word>>,
 }
 
 /// A node label that is better to have than not.
@@ -160,7 +163,7 @@ pub struct Affinity {
 #[serde(deny_unknown_fields)]
 pub struct PreferredLabel {
     /// Key of the label.
-    pub key: String,
+    pub key: Word,
     /// Its value.
     pub value: Word,
     /// How much it counts beside the others, 1 to 100; 1 when left out.
@@ -291,7 +294,7 @@ impl Affinity {
     fn into_message(self) -> v1::Affinity {
         let Self { preferred, together, spread, avoid, data } = self;
         let preferred = preferred.unwrap_or_default().into_iter().map(|label| v1::PreferredLabel {
-            key: label.key,
+            key: label.key.0,
             value: label.value.0,
             weight: label.weight.unwrap_or(1),
         });
@@ -300,7 +303,7 @@ impl Affinity {
             together: together.unwrap_or_default(),
             spread: spread.unwrap_or_default(),
             avoid: avoid.unwrap_or_default().0,
-            data: data.map_or_else(Vec::new, |names| names.0),
+            data: data.map_or_else(Vec::new, OneOrMany::into_texts),
         }
     }
 }
@@ -330,8 +333,8 @@ impl VirtualCard {
             kinds: kinds.map_or_else(Vec::new, |kinds| kinds.0.into_iter().map(Into::into).collect()),
             mixed: mixed.unwrap_or(false),
             isolation: isolation.map_or(0, Into::into),
-            vendors: vendors.map_or_else(Vec::new, |vendors| vendors.0),
-            models: models.map_or_else(Vec::new, |models| models.0),
+            vendors: vendors.map_or_else(Vec::new, OneOrMany::into_texts),
+            models: models.map_or_else(Vec::new, OneOrMany::into_texts),
             whole_cards: whole_cards.unwrap_or(false),
             slice_memory_mib: slice_memory.map_or(0, |memory| memory.0.0),
             access: access.map_or(0, Into::into),

@@ -3,7 +3,7 @@
 use serde::de::DeserializeSeed;
 
 use super::complaint::{Complaint, JobFileError, Place};
-use super::locate::{Locate, Step, steps};
+use super::locate::{Locate, steps};
 use super::model::JobFile;
 use super::spelling::nearest;
 use super::tree::Tree;
@@ -43,25 +43,34 @@ impl Notation {
 
 /// Most lists and mappings that a file may have open at once. YAML's reader looks at all of them for each word, and
 /// gives up on 128 only when it has read everything; no field needs more than four.
-const OPEN: usize = 4_000;
+const OPEN: usize = 100;
 
-/// The largest number of brackets that are open at once, those in texts and comments included.
-fn open_at_once(text: &str) -> usize {
-    let (mut open, mut most) = (0_usize, 0);
-    for byte in text.bytes() {
-        match byte {
-            b'[' | b'{' => open += 1,
-            b']' | b'}' => open = open.saturating_sub(1),
+/// The offset in bytes of the bracket with which too many are open at once, those in texts and comments included. One
+/// right behind a letter or a digit opens nothing in any notation: a script that paints (`\033[1m`) has many.
+fn opens_too_many(text: &str) -> Option<usize> {
+    let (mut open, mut before) = (0_usize, '\n');
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '[' | '{' if !before.is_ascii_alphanumeric() => open += 1,
+            ']' | '}' => open = open.saturating_sub(1),
             _ => {}
         }
-        most = most.max(open);
+        if open > OPEN {
+            return Some(at);
+        }
+        before = letter;
     }
-    most
+    None
 }
 
 pub(super) fn read(text: &str, notation: Notation) -> Result<JobFile, JobFileError> {
-    if open_at_once(text) > OPEN {
-        return Err(JobFileError::whole(format!("has more than {OPEN} brackets open at once; {TOO_DEEP}")));
+    if let Some(at) = opens_too_many(text) {
+        return Err(JobFileError::of(Complaint {
+            place: Some(place_of_offset(text, at)),
+            field: String::new(),
+            problem: format!("has more than {OPEN} brackets open at once; {TOO_DEEP}"),
+            hint: None,
+        }));
     }
     let read = match notation {
         Notation::Yaml => of_yaml(text),
@@ -151,7 +160,6 @@ fn place_of_offset(text: &str, offset: usize) -> Place {
 /// Makes a reader's words into a complaint in ours.
 fn complaint(text: &str, notation: Notation, failure: Failure, path: &str) -> Complaint {
     let path = if path == "." { "" } else { path };
-    let place = failure.place.or_else(|| place_of(text, notation, path));
     if let Some((field, known)) = words_of(&failure.message, "unknown field ") {
         let parent = path.strip_suffix(field).map_or(path, |parent| parent.trim_end_matches('.'));
         let full = if parent.is_empty() { field.to_owned() } else { format!("{parent}.{field}") };
@@ -160,8 +168,11 @@ fn complaint(text: &str, notation: Notation, failure: Failure, path: &str) -> Co
             Some(_) => "is not a field of a job file".to_owned(),
             None => format!("is not a field of a job file; known here are {}", known.join(", ")),
         };
+        let place = failure.place.or_else(|| located(text, notation, Locate::name(&steps(&full))));
+        let place = place.or_else(|| place_of(text, notation, path));
         return Complaint { place, field: shortened(&full), problem, hint };
     }
+    let place = failure.place.or_else(|| place_of(text, notation, path));
     let field = path.to_owned();
     if let Some((word, known)) = words_of(&failure.message, "unknown variant ") {
         let hint = nearest(word, &known).map(str::to_owned);
@@ -201,8 +212,11 @@ fn plain(message: &str) -> String {
         return format!("{message}; put it in quotes, so that it arrives as it is written");
     }
     let message = message.replace("expected u32", "expected a whole number that is not negative");
-    match message.split_once("expected struct ") {
-        Some((beginning, _)) => format!("{beginning}expected a mapping of fields to values"),
+    if let Some((beginning, _)) = message.split_once("expected struct ") {
+        return format!("{beginning}expected a mapping of fields to values");
+    }
+    match message.split_once("expected enum ") {
+        Some((beginning, _)) => format!("{beginning}expected a word"),
         None => message,
     }
 }
@@ -233,11 +247,10 @@ fn shortened(text: &str) -> String {
 /// Where a field stands, or the nearest thing around it that the file has.
 pub(super) fn place_of(text: &str, notation: Notation, path: &str) -> Option<Place> {
     let steps = steps(path);
-    (0..=steps.len()).rev().find_map(|length| located(text, notation, &steps[..length]))
+    (0..=steps.len()).rev().find_map(|length| located(text, notation, Locate::value(&steps[..length])))
 }
 
-fn located(text: &str, notation: Notation, steps: &[Step]) -> Option<Place> {
-    let seed = Locate(steps);
+fn located(text: &str, notation: Notation, seed: Locate<'_>) -> Option<Place> {
     match notation {
         Notation::Yaml => {
             let error = seed.deserialize(serde_norway::Deserializer::from_str(text)).err()?;

@@ -23,7 +23,7 @@ pub(super) enum Tree {
     /// Another number, and how it was written where that is known.
     Broken(f64, Option<String>),
     List(Vec<Self>),
-    /// In the order of the file, names that are there twice included.
+    /// As the reader gives them; those of JSON in the order of the file, names that are there twice included.
     Fields(Vec<(String, Self)>),
 }
 
@@ -44,7 +44,11 @@ fn of_value(text: &str, value: Spanned<DeValue<'_>>) -> Tree {
         DeValue::String(text) => Tree::Text(text.into_owned()),
         DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
             Ok(whole) => Tree::Whole(whole, written),
-            Err(_) => Tree::Broken(f64::INFINITY, Some(written)),
+            // Too large for any field; how large is told of one without letters only.
+            Err(_) => {
+                let decimal = (number.radix() == 10).then(|| number.as_str().parse().ok()).flatten();
+                Tree::Broken(decimal.unwrap_or(f64::INFINITY), Some(written))
+            }
         },
         DeValue::Float(number) => Tree::Broken(number.as_str().parse().unwrap_or(f64::NAN), Some(written)),
         DeValue::Boolean(value) => Tree::Bool(value),
@@ -174,7 +178,11 @@ impl<'de> Deserializer<'de> for Tree {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         match self {
-            Self::Text(word) => visitor.visit_enum(word.into_deserializer()),
+            Self::Text(word) | Self::Whole(_, word) | Self::Broken(_, Some(word)) => {
+                visitor.visit_enum(word.into_deserializer())
+            }
+            Self::Broken(number, None) => visitor.visit_enum(number.to_string().into_deserializer()),
+            Self::Bool(value) => visitor.visit_enum(value.to_string().into_deserializer()),
             _ => self.deserialize_any(visitor),
         }
     }

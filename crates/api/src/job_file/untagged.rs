@@ -1,4 +1,7 @@
 //! Tags of YAML, such as `!vault`: they mean something to other programs and nothing here, so none is dropped unseen.
+//!
+//! YAML's reader tells of those only. One of YAML's own (`!!binary`), and one in full (`!<tag:..>`), does not come
+//! here: the letters behind it are taken as they are.
 
 use std::fmt;
 
@@ -62,7 +65,7 @@ impl<'de> Visitor<'de> for Untagged {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
-        while map.next_entry::<String, Self>()?.is_some() {}
+        while map.next_entry::<Self, Self>()?.is_some() {}
         Ok(self)
     }
 

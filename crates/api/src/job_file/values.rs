@@ -293,6 +293,12 @@ impl JsonSchema for CommandLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneOrMany<T>(pub Vec<T>);
 
+impl OneOrMany<Word> {
+    pub(super) fn into_texts(self) -> Vec<String> {
+        self.0.into_iter().map(|word| word.0).collect()
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader<T>(std::marker::PhantomData<T>);
