@@ -116,7 +116,7 @@ fn nothing_that_is_written_is_dropped() {
     insta::assert_snapshot!(with("labels:\n  a: null\n"), @r#"line 4, column 3: labels.a: says nothing; an empty text is written as "", and a word such as null in quotes"#);
     insta::assert_snapshot!(with("environment:\n  A: !vault b\n"), @"line 4, column 6: environment.A: has the tag !vault, which means nothing in a job file; leave it out, or put it in quotes");
     insta::assert_snapshot!(with("name: !x b\n"), @"line 3, column 7: name: has the tag !x, which means nothing in a job file; leave it out, or put it in quotes");
-    insta::assert_snapshot!(with("labels:\n  !x a: b\n"), @"line 4, column 3: labels: has the tag !x, which means nothing in a job file; leave it out, or put it in quotes");
+    insta::assert_snapshot!(with("labels:\n  !x a: b\n"), @"line 4, column 3: labels.?: has the tag !x, which means nothing in a job file; leave it out, or put it in quotes");
     insta::assert_snapshot!(with("script: 7\n---\nname: b\n"), @"line 1, column 1: has more than one document, and a job file is one job");
     let twice = "{\"command\": [\"a\"], \"virtual_card\": {\"tflops\": 1}, \"labels\": {\"a\": \"b\", \"a\": \"c\"}}";
     insta::assert_snapshot!(read(twice, Notation::Json).expect_err("twice"), @"line 1, column 69: labels.a: must be there only once");
