@@ -25,11 +25,14 @@ mod uses;
 pub mod view;
 mod waits;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::builder::Styles;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use tessera_diagnostics::shown;
 
 use crate::args::{Cli, Command};
 use crate::exit::Exit;
@@ -57,7 +60,7 @@ pub fn main() -> ExitCode {
     }
     let ended = match Cli::try_parse() {
         Ok(cli) => run(cli),
-        Err(said) => explain(&said),
+        Err(said) => explain(&said, std::env::args_os()),
     };
     let exit = ended.unwrap_or_else(|failure| {
         // Whoever has read enough wants to hear of nothing.
@@ -69,15 +72,25 @@ pub fn main() -> ExitCode {
     exit.end()
 }
 
-/// Prints what the parser says: a help text that was asked for, or what is wrong.
-fn explain(said: &clap::Error) -> Result<Exit, Failure> {
+/// Prints what the parser says about what was typed: a help text that was asked for, or what is wrong.
+fn explain(said: &clap::Error, typed: impl IntoIterator<Item = OsString>) -> Result<Exit, Failure> {
     if said.use_stderr() {
-        // Without its colours: what was typed is quoted in it, and a script may have typed it for somebody else.
-        print::remark(said.render().to_string().trim_end());
+        print::remark(refusal(typed).trim_end());
         return Ok(Exit::Usage);
     }
     let printed = said.print().and_then(|()| std::io::stdout().flush());
     printed.map(|()| Exit::Done).map_err(|error| print::unwritten(&error))
+}
+
+/// The parser's complaint about what was typed, spelled: it quotes that, and a script may have typed it for somebody
+/// else. It is made without styles, so that everything in it that a terminal would obey was typed.
+fn refusal(typed: impl IntoIterator<Item = OsString>) -> String {
+    let mut plain = Cli::command().styles(Styles::plain());
+    let parsed = plain
+        .try_get_matches_from_mut(typed)
+        .and_then(|mut found| Cli::from_arg_matches_mut(&mut found).map_err(|said| said.format(&mut plain)));
+    let said = parsed.err().map(|said| said.render().ansi().to_string()).unwrap_or_default();
+    shown::lines(&said).into_owned()
 }
 
 /// Threads of a member besides that of consensus, one for each processor in all. More of them wake each other for work
@@ -111,4 +124,34 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
     let result = runtime.block_on(command::run(cli));
     runtime.shutdown_background();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_typed_is_spelled_whatever_sort_of_character_it_has() {
+        let sorts = [
+            ("\u{1b}[31m", r"\u{1b}[31m"),
+            ("\u{1b}]0;owned\u{7}", r"\u{1b}]0;owned\u{7}"),
+            ("\u{1b}(0", r"\u{1b}(0"),
+            ("\u{9b}2J", r"\u{9b}2J"),
+            ("\u{7f}\u{8}", r"\u{7f}\u{8}"),
+            ("\r", r"\r"),
+            ("\u{202e}", r"\u{202e}"),
+            ("\u{2066}", r"\u{2066}"),
+            ("\u{200f}", r"\u{200f}"),
+            ("\u{2028}", r"\u{2028}"),
+        ];
+        for (sort, spelled) in sorts {
+            let evil = format!("a{sort}b");
+            let evil = evil.as_str();
+            for typed in [&["job", "show", evil][..], &["job", evil], &["job", "list", "--state", evil], &[evil]] {
+                let said = refusal(["tessera"].iter().chain(typed).map(OsString::from));
+                assert!(said.contains(&format!("a{spelled}b")), "{typed:?}: {said}");
+                assert!(!said.contains(|letter: char| letter != '\n' && shown::is_obeyed(letter)), "{said:?}");
+            }
+        }
+    }
 }

@@ -179,11 +179,11 @@ fn a_wrong_address_is_found_at_once_however_long_one_would_wait_for_the_job() {
 
 #[test]
 fn what_is_quoted_in_an_error_is_spelled() {
-    let evil = "/no\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}/such";
+    let evil = "/no\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}/such";
     for arguments in [&["job", "submit", evil], &["job", "show", evil], &["job", "why", evil]] {
         let (code, out, err) = run(arguments);
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
-        assert!(err.contains(r"\u{9b}2J\u{202e}/such"), "{err:?}");
+        assert!(err.contains(r"/no\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}/such"), "{err:?}");
         assert!(!err.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{err:?}");
     }
 }
