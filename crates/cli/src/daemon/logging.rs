@@ -1,15 +1,13 @@
 //! What a process tells of itself: its log, and to a collector, where one is named, its spans and metrics.
 
-use std::fmt::Debug;
 use std::io::{self, IsTerminal};
 
 use tessera_diagnostics::shown::{self, Json};
 use tessera_diagnostics::{Lines, Remarks};
 use tessera_otlp::{Collector, Service};
-use tracing::field::Field;
-use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
-use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::fmt::writer::MakeWriterExt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -51,7 +49,7 @@ pub fn start(service: &'static str, instance: &str, args: &LogArgs, file: &LogSe
 
 /// Logs of a command of the client, as text on standard error.
 pub fn log_to_terminal(filter: &str) {
-    let layer = fmt::layer().fmt_fields(fields()).with_writer(|| Remarks).with_ansi(io::stderr().is_terminal());
+    let layer = fmt::layer().fmt_fields(Fields).with_writer(|| Remarks).with_ansi(io::stderr().is_terminal());
     // A second call in one process, as in tests, changes nothing.
     let _ = tracing_subscriber::registry().with(layer).with(EnvFilter::new(filter)).try_init();
 }
@@ -63,7 +61,7 @@ fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
         LogFormat::Auto => io::stderr().is_terminal(),
     };
     if text {
-        let layer = fmt::layer().fmt_fields(fields()).with_writer((|| Remarks).and(|| Lines));
+        let layer = fmt::layer().fmt_fields(Fields).with_writer((|| Remarks).and(|| Lines));
         layer.with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).boxed()
     } else {
         let layer = fmt::layer().with_writer((|| Json(Remarks)).and(|| Json(Lines)));
@@ -71,16 +69,16 @@ fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
     }
 }
 
-/// What an event and its spans say, as text: names, paths and messages in it may be another's, so none ends its line.
-fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
-    let written = |writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
-        let value = format!("{value:?}");
-        match field.name() {
-            "message" => writer.write_str(&shown::line(&value)),
-            name => write!(writer, "{}={}", name.trim_start_matches("r#"), shown::line(&value)),
-        }
-    };
-    debug_fn(written).delimited(" ")
+/// The fields of an event and its spans as text: names, paths and messages in it may be another's, so none ends its
+/// line.
+struct Fields;
+
+impl<'writer> FormatFields<'writer> for Fields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> std::fmt::Result {
+        let mut text = String::new();
+        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        writer.write_str(&shown::line(&text))
+    }
 }
 
 fn collector(service: &'static str, instance: &str, endpoint: &str) -> Result<Collector, Failure> {
@@ -117,20 +115,40 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_line_of_the_log_is_one_line_whatever_others_wrote_into_it() {
+    /// The text that is logged.
+    fn logged(log: impl FnOnce()) -> String {
         let paper = Paper::default();
         let writer = paper.clone();
-        let layer = fmt::layer().fmt_fields(fields()).with_writer(move || writer.clone()).with_ansi(false);
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        let layer = fmt::layer().fmt_fields(Fields).with_writer(move || writer.clone()).with_ansi(false);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        let bytes = paper.0.lock().expect("nobody panicked").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn a_line_of_the_log_is_one_line_whatever_others_wrote_into_it() {
+        let text = logged(|| {
             let evil = "\u{1b}[2J\n\u{202e}end";
             let _span = tracing::info_span!("work", job = %evil).entered();
             tracing::info!(node = %evil, r#type = ?evil, "a node says {evil}");
         });
-        let text = String::from_utf8(paper.0.lock().expect("nobody panicked").clone()).expect("text");
         assert!(text.ends_with('\n') && !text.trim_end_matches('\n').contains(shown::is_obeyed), "{text:?}");
-        for told in [r"a node says \u{1b}[2J\n\u{202e}end", r"node=\u{1b}[2J", "type=", r"work{job=\u{1b}[2J"] {
+        for told in [r"a node says \x1b[2J\n\u{202e}end", r"node=\u{1b}[2J", "type=", r"work{job=\u{1b}[2J"] {
             assert!(text.contains(told), "{told}: {text}");
         }
+    }
+
+    #[test]
+    fn a_line_of_the_log_says_what_caused_an_error_and_not_where_another_library_logged_it() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("it cannot be kept")]
+        struct Unkept(#[source] io::Error);
+
+        let error = Unkept(io::Error::other("the disk is full\u{202e}"));
+        let text = logged(|| {
+            tracing::warn!(error = &error as &dyn std::error::Error, log.target = "elsewhere", "once more");
+        });
+        assert!(text.contains(r"error=it cannot be kept error.sources=[the disk is full\u{202e}]"), "{text}");
+        assert!(!text.contains("elsewhere"), "{text}");
     }
 }
