@@ -76,7 +76,7 @@ pub(super) async fn run(mut desk: Desk, what: UsageArgs) -> Result<Exit, Failure
             Failure::from_error(Exit::Failed, format!("{} cannot be written", path.display()), &*error)
         })?;
     } else if what.csv {
-        desk.printer.write(&view.csv()?)?;
+        desk.printer.csv(&view.csv()?)?;
     } else {
         match desk.printer.format() {
             Format::Json | Format::Yaml => desk.printer.data(&view)?,

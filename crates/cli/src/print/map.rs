@@ -10,10 +10,13 @@ use std::fmt::Write;
 use tessera_api::v1::BlockRun;
 use tessera_diagnostics::shown;
 
+use super::width::filled;
 use crate::view::{CardBlocksView, block_state, kind};
 
 /// Most characters of one card.
 const WIDTH: u32 = 80;
+/// Columns of a model's name.
+const MODEL: usize = 20;
 /// Letters of jobs, in the order in which they are met.
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwyz0123456789";
 /// Colours of jobs, in the order in which they are met.
@@ -86,8 +89,8 @@ fn draw_card(text: &mut String, card: &CardBlocksView, letters: &mut Letters, co
         (Some(first), Some(last)) => format!("{}-{}", first.first_block_number, last.last_block_number),
         _ => "no blocks".to_owned(),
     };
-    let _ =
-        write!(text, "  {:>2} {:4} {:20} {numbers:>11}  ", card.card_index, kind(card.kind), shown::line(&card.model));
+    let model = filled(&shown::line(&card.model), MODEL, false);
+    let _ = write!(text, "  {:>2} {:4} {model} {numbers:>11}  ", card.card_index, kind(card.kind));
     text.push_str(&bar(card, per_character, letters, color));
     text.truncate(text.trim_end().len());
     if per_character > 1 {

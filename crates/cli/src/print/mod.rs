@@ -2,12 +2,13 @@
 //!
 //! Whatever is printed here may be another's: names, labels, commands, reasons, what a server says. So texts are
 //! spelled as [`shown`] does, as they come into a table or a page and with everything else on the way out. Only what a
-//! job wrote itself goes out as it is ([`Printer::output_of_job`]).
+//! job wrote itself goes out as it is ([`Printer::output_of_job`]), and CSV to programs ([`Printer::csv`]).
 
 mod confirm;
 mod map;
 mod page;
 mod table;
+mod width;
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -25,6 +26,7 @@ use crate::view::{CardBlocksView, Clock};
 pub use confirm::confirm;
 pub use page::{Page, page_of};
 pub use table::{Column, Rows, Tabular};
+pub use width::fitted;
 
 /// What can be shown as a page.
 pub trait Detail {
@@ -41,6 +43,8 @@ pub struct Printer {
     color: bool,
     clock: Clock,
     streaming: bool,
+    /// Set when a terminal obeys what is printed.
+    obeyed: bool,
     out: Box<dyn Write + Send>,
 }
 
@@ -49,13 +53,14 @@ impl Printer {
     #[must_use]
     pub fn to_stdout(format: Format, color: Option<ColorChoice>) -> Self {
         let color = color.map_or_else(|| wants_color(ColorChoice::Auto), wants_color);
-        Self { format, color, clock: Clock::now(), streaming: false, out: Box::new(io::stdout()) }
+        let (obeyed, out) = (io::stdout().is_terminal(), Box::new(io::stdout()));
+        Self { format, color, clock: Clock::now(), streaming: false, obeyed, out }
     }
 
     /// Prints to `out`, with a fixed clock.
     #[must_use]
     pub fn to(out: Box<dyn Write + Send>, format: Format, color: bool, clock: Clock) -> Self {
-        Self { format, color, clock, streaming: false, out }
+        Self { format, color, clock, streaming: false, obeyed: false, out }
     }
 
     /// Whether the output is meant for people.
@@ -171,6 +176,14 @@ impl Printer {
     /// A [`Failure`] when the output cannot be written.
     pub fn write(&mut self, text: &str) -> Result<(), Failure> {
         self.put(&shown::lines(text))
+    }
+
+    /// Prints lines of CSV: programs get each text as it was written, since CSV itself spells nothing.
+    ///
+    /// # Errors
+    /// A [`Failure`] when the output cannot be written.
+    pub fn csv(&mut self, lines: &str) -> Result<(), Failure> {
+        if self.obeyed { self.write(lines) } else { self.put(lines) }
     }
 
     /// Prints what a job wrote, byte by byte: it is the program's own.

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write};
 use tessera_diagnostics::shown;
 
 use super::table::{Rows, Tabular, plain};
+use super::width::filled;
 use super::{Detail, painted};
 use crate::view::Clock;
 
@@ -55,7 +56,7 @@ impl Page {
     fn put(&mut self, label: &str, value: &str) {
         if !value.is_empty() {
             // Writing to a string cannot fail.
-            let _ = writeln!(self.text, "  {label:LABEL$} {value}");
+            let _ = writeln!(self.text, "  {} {value}", filled(label, LABEL, false));
         }
     }
 

@@ -178,6 +178,44 @@ fn data_says_what_was_written_and_output_is_left_alone() {
 }
 
 #[test]
+fn csv_is_left_alone_for_programs_and_spelled_on_a_terminal() {
+    let line = format!("key,{EVIL}\n");
+    let piped = printed(Format::Table, false, |printer| printer.csv(&line).expect("printed"));
+    assert_eq!(piped, line);
+    let told = printed(Format::Table, false, |printer| {
+        printer.obeyed = true;
+        printer.csv(&line).expect("printed");
+    });
+    assert_eq!(told, shown::lines(&line));
+}
+
+#[test]
+fn columns_of_wide_letters_stand_below_each_other() {
+    let cards = ["训练", "abcd"].map(|model| {
+        let (number, state) = (7, v1::BlockState::Free.into());
+        let run = v1::BlockRun {
+            first_block_number: number,
+            last_block_number: number,
+            blocks: 1,
+            state,
+            ..Default::default()
+        };
+        let runs = vec![run];
+        v1::CardBlocks { node_name: "n".to_owned(), model: model.to_owned(), runs, ..Default::default() }.into()
+    });
+    let map = printed(Format::Table, false, |printer| printer.map(&cards).expect("printed"));
+    let numbers: Vec<usize> =
+        map.lines().skip(1).filter_map(|line| line.split_once("7-7")).map(|(before, _)| width::width(before)).collect();
+    assert!(numbers.len() == 2 && numbers[0] == numbers[1], "{numbers:?}: {map}");
+
+    let mut page = Page::new(false, false);
+    page.line("训练", "x");
+    page.line("abcd", "x");
+    let places: Vec<usize> = page.finish().lines().map(|line| width::width(line.trim_end_matches('x'))).collect();
+    assert_eq!(places[0], places[1]);
+}
+
+#[test]
 fn names_can_be_given_back_to_commands() {
     let names = printed(Format::Name, false, |printer| printer.list(&jobs()).expect("printed"));
     assert_eq!(names, "job/12\njob/7\n");

@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use tessera_api::v1::KindSummary;
+use tessera_diagnostics::shown;
 
 use super::bar::{LEGEND, bar};
 use super::entry::{Column, Entry, columns};
@@ -13,6 +14,7 @@ use super::keys::HELP;
 use super::overview::Overview;
 use super::state::{Over, State, TABS, place};
 use crate::args::TopTab;
+use crate::print;
 use crate::view::{BlocksView, words};
 
 /// Kinds of cards with a line of their own.
@@ -39,6 +41,11 @@ impl Palette {
     fn accent(self) -> Style {
         self.style(Color::Blue).add_modifier(Modifier::BOLD)
     }
+}
+
+/// A piece of a line in which others may have written.
+fn piece(text: &str, style: Style) -> Span<'static> {
+    Span::styled(shown::line(text).into_owned(), style)
 }
 
 fn overview_lines(state: &State) -> u16 {
@@ -84,13 +91,14 @@ fn title_line(state: &State, palette: Palette) -> Line<'static> {
     let mut spans = vec![Span::styled("tessera top", palette.accent())];
     if let Some(overview) = &state.overview {
         let term = overview.cluster.term;
-        spans.push(Span::raw(format!("  {}  leader {}  term {term}", state.at, overview.leader())));
+        let text = format!("  {}  leader {}  term {term}", state.at, overview.leader());
+        spans.push(piece(&text, Style::new()));
     }
     if state.paused {
         spans.push(Span::styled("  PAUSED", palette.alarm()));
     }
     if let Some(overview) = &state.overview {
-        spans.push(Span::raw(format!("  {}", overview.pool.cluster_id)));
+        spans.push(piece(&format!("  {}", overview.pool.cluster_id), Style::new()));
     }
     Line::from(spans)
 }
@@ -102,7 +110,7 @@ fn overview_text(state: &State, palette: Palette, width: u16) -> Vec<Line<'stati
         None => vec![Line::raw("reading ...")],
     };
     if let Some(line) = warning(state.overview.as_ref(), state.trouble.as_deref()) {
-        lines.push(Line::styled(line, palette.alarm()));
+        lines.push(Line::from(piece(&line, palette.alarm())));
     }
     lines
 }
@@ -159,9 +167,9 @@ fn tabs_line(state: &State, palette: Palette) -> Line<'static> {
         spans.push(Span::raw(format!("  by {title}{}", if list.reverse { ", turned round" } else { "" })));
     }
     if state.writing {
-        spans.push(Span::styled(format!("  filter: {}_", state.filter), palette.alarm()));
+        spans.push(piece(&format!("  filter: {}_", state.filter), palette.alarm()));
     } else if !state.filter.is_empty() {
-        spans.push(Span::styled(format!("  filter: {}", state.filter), palette.alarm()));
+        spans.push(piece(&format!("  filter: {}", state.filter), palette.alarm()));
     }
     Line::from(spans)
 }
@@ -215,13 +223,7 @@ fn width_of(column: &Column, width: u16, columns: &[Column]) -> u16 {
 
 /// A text as wide as its column; what does not fit ends in `~`.
 fn fitted(text: &str, column: &Column, width: u16, columns: &[Column]) -> String {
-    let width = usize::from(width_of(column, width, columns));
-    let length = text.chars().count();
-    if length > width {
-        let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-        return if width == 0 { kept } else { format!("{kept}~") };
-    }
-    if column.right { format!("{text:>width$}") } else { format!("{text:<width$}") }
+    print::fitted(text, usize::from(width_of(column, width, columns)), column.right)
 }
 
 fn help(palette: Palette, frame: &mut Frame<'_>) {
@@ -289,6 +291,14 @@ mod tests {
         state.apply(Update::Detail { subject, text: "job 9\n  state         pending\n".to_owned() });
         state.apply(Update::Trouble("no member answers".to_owned()));
         insta::assert_snapshot!(text(state));
+    }
+
+    #[test]
+    fn what_a_member_says_is_spelled() {
+        let mut state = filled(TopTab::Jobs);
+        state.apply(Update::Trouble("no \u{202e}member \u{1b}[2J answers".to_owned()));
+        let text = text(state);
+        assert!(text.contains(r"! reconnecting: no \u{202e}member \u{1b}[2J answers"), "{text}");
     }
 
     #[test]
