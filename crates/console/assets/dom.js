@@ -1,8 +1,16 @@
 // Building the page: elements out of names, attributes and children. Text is always text, never markup.
 
-/** A text in which what a browser would obey instead of showing it is spelled: control characters, and those that turn text round. */
-export const visible = (text) => String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
-  (letter) => `\\u{${letter.charCodeAt(0).toString(16)}}`);
+/** Characters that a browser would obey instead of showing them: control characters, and those that turn text round. */
+const OBEYED = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/** A text in which all of that is spelled. */
+export const visible = (text) => String(text).replace(OBEYED, (letter) => `\\u{${letter.charCodeAt(0).toString(16)}}`);
+
+/** Sets an attribute. One that is shown or read out is visible text; the others stay as they are. */
+export function set(element, key, value) {
+  const shown = key === "title" || key.startsWith("aria-");
+  element.setAttribute(key, value === true ? "" : shown ? visible(value) : String(value));
+}
 
 /** Makes an element. Attributes that are null or false are left out; `on` holds listeners, `css` properties of its style. */
 export function h(name, attributes, ...children) {
@@ -12,7 +20,7 @@ export function h(name, attributes, ...children) {
     if (key === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
     else if (key === "css") for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
     else if (key === "value") element.value = value;
-    else element.setAttribute(key, value === true ? "" : key === "title" || key.startsWith("aria-") ? visible(value) : String(value));
+    else set(element, key, value);
   }
   append(element, children);
   return element;

@@ -1,6 +1,6 @@
 // Reports of simulations: what `tessera simulate --json` wrote, opened from the reader's disk and sent nowhere.
 
-import { h, fill, panel, table, append } from "./dom.js";
+import { h, fill, panel, table, append, set } from "./dom.js";
 import { count, seconds } from "./text.js";
 
 const [WIDTH, HEIGHT, LEFT, BELOW] = [880, 240, 48, 24];
@@ -61,7 +61,7 @@ function draw(runs) {
 
 function s(name, attributes, ...children) {
   const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+  for (const [key, value] of Object.entries(attributes)) set(element, key, value);
   append(element, children);
   return element;
 }
