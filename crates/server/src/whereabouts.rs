@@ -7,9 +7,9 @@ use tokio::sync::watch;
 /// Says so, once the member knows where the others look for it, when that is another port than it was started to be
 /// reached at. It may be found there all the same, and goes on.
 pub async fn tell(mut status: watch::Receiver<Status>, identity: Identity, given: String) {
-    let is_known = |status: &Status| own(&status.voters, &status.learners, identity.member).is_some();
-    // It stays what it is for as long as the member is one.
-    let Ok(status) = status.wait_for(is_known).await else { return };
+    // The only voter may come to have company.
+    let is_elsewhere = |status: &Status| elsewhere(&status.voters, &status.learners, identity.member, &given).is_some();
+    let Ok(status) = status.wait_for(is_elsewhere).await else { return };
     if let Some(known) = elsewhere(&status.voters, &status.learners, identity.member, &given) {
         tracing::error!(
             known,

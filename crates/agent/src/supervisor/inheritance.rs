@@ -1,7 +1,7 @@
 //! What a worker has of the process that started its agent, and what of it is reset: one list, so that work finds the
 //! same on every node, however somebody started the agent there.
 //!
-//! A supervisor resets what it can before it does anything else ([`leave_behind`]). What it needs otherwise for itself
+//! A supervisor resets what it can before it does anything else (`leave_behind`). What it needs otherwise for itself
 //! is reset by the process that becomes the worker's program (`child`).
 
 use std::fs;

@@ -55,12 +55,13 @@ impl Odd {
                 }
                 let blocked = SigSet::from_iter([Signal::SIGUSR2, Signal::SIGTERM, Signal::SIGHUP]);
                 sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None)?;
+                // Containers may refuse it, and then it is not inherited either.
+                let _ = libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
                 let none = libc::sched_param { sched_priority: 0 };
                 let done = [
                     libc::setpriority(libc::PRIO_PROCESS, 0, 7),
                     libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none),
                     libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_000, 0, 0, 0),
-                    libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong),
                     // Without close-on-exec.
                     libc::dup2(handed, 77),
                 ];
