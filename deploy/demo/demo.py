@@ -28,8 +28,9 @@ def say(text=""):
     print(text, flush=True)
 
 
-#: Below those that the kernel gives to connections that go out, which would take one before whoever it is for listens on it.
-PORTS = range(18_000, 32_000)
+#: Above those that pools give to their jobs (20000 to 29999), which would find the process of another pool there, and below those
+#: that the kernel gives to connections that go out, which would take one before whoever it is for listens on it.
+PORTS = range(30_000, 32_000)
 PLACES = itertools.count(os.getpid() * 211)  # other processes begin elsewhere
 
 

@@ -84,6 +84,12 @@ class Served(Pool):
         )  # fmt: skip
         return str(self.ask("job", "submit", file, "--detach")["id"])
 
+    def cancel_all(self):
+        held = lambda: [str(job["id"]) for job in self.ask("job", "list") if job["state"] not in ("completed", "failed", "cancelled")]
+        if jobs := held():
+            self.tessera("job", "cancel", *jobs, "--yes")
+            wait("them to be over", lambda: not held())
+
     def ends(self, job):
         """What a job printed, once it is over."""
         shown = wait("the job to end", lambda: (seen := self.ask("job", "show", job))["state"] in ("completed", "failed") and seen, 120)

@@ -42,6 +42,13 @@ def apart():
         yield pool
 
 
+@pytest.fixture(autouse=True)
+def nothing_holds_cards_for_the_next_test(request):
+    yield
+    for pool in {"pool", "gangs", "apart"}.intersection(request.fixturenames):
+        request.getfixturevalue(pool).cancel_all()
+
+
 def nodes_of(pool, job):
     return sorted(worker["node"] for worker in pool.ask("job", "show", job)["allocation"]["workers"])
 

@@ -27,10 +27,7 @@ def pool():
 @pytest.fixture(autouse=True)
 def nothing_holds_cards_for_the_next_test(pool):
     yield
-    held = lambda: [str(job["id"]) for job in pool.ask("job", "list") if job["state"] not in ("completed", "failed", "cancelled")]
-    if jobs := held():
-        pool.tessera("job", "cancel", *jobs, "--yes")
-        wait("them to be over", lambda: not held())
+    pool.cancel_all()
 
 
 def fills(pool, tflops):
