@@ -381,7 +381,7 @@ print(status["plan"], status["done"]["by_rows"] > 0, status["why"])
 """
     with groups.Group(short, [("1GiB",), ("1GiB",)], split="auto") as running:
         assert running.run(code, 512, 2).startswith("layers False by batch it would be 0.")
-        assert running.run(code, 256, 4096).startswith("batch True")
+        assert running.run(code, 512, 4096).startswith("batch True")
     with groups.Group(short, [("1GiB",), ("1GiB",)], "--slower", "refuse", split="batch") as running:
         program = running.start(code, 512, 2)
         _, err = program.communicate(timeout=120)
