@@ -108,6 +108,11 @@ impl Default for ConsensusConfig {
 pub struct BadConfig(pub String);
 
 impl ConsensusConfig {
+    /// The time for which a connection may carry no answer before it is given up: two leases.
+    pub(crate) fn silence(&self) -> Duration {
+        self.election_timeout_max * 2
+    }
+
     /// Checks the inequalities between the settings.
     ///
     /// # Errors

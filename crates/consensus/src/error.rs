@@ -142,13 +142,13 @@ pub enum MembershipError {
     LastVoter { id: MemberId },
     /// No majority of the voters that would be left answers.
     #[error(
-        "of the {voters} voters that there would be, no majority answers: nothing could be written, and not even this change \
-         taken back; start or remove first: {}", names(.silent)
+        "of the {voters} voters that there would be, no majority answers: nothing could be written, and not even this \
+         change taken back; start or remove first: {}", names(.silent)
     )]
     SilentMajority {
-        /// Those that do not answer.
+        /// The voters that do not answer.
         silent: Vec<Member>,
-        /// How many voters would be left.
+        /// The number of voters that there would be.
         voters: usize,
     },
     /// Another change is under way; one at a time.

@@ -19,7 +19,7 @@ use crate::types::{Place, TypeConfig, leader_of};
 /// A member that lacks no more than this many entries counts as caught up.
 const CAUGHT_UP: u64 = 64;
 
-/// Whether a change of the voters is begun although no majority of those that are left answers.
+/// The need for a majority that answers among the voters that a change would leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Majority {
     Needed,

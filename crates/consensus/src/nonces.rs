@@ -1,8 +1,8 @@
 //! Numbers by which another member finds out whether it was this one that opened a line for appends, or began to send a
 //! snapshot.
 //!
-//! Anybody can say a member's id. A number that nobody can guess, told on the way there and asked back for at the address
-//! that the membership has, shows that whoever is at that address told it.
+//! Anybody can say a member's id. A number that nobody can guess, told on the way there and asked back for at the
+//! address that the membership has, shows that whoever is at that address told it.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::MemberId;
 
-/// What a number is told with.
+/// The message that a number is told with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ToldWith {
     Line,
@@ -34,7 +34,7 @@ impl Nonces {
         nonce
     }
 
-    /// Whether `member` was told this number.
+    /// Tells whether `member` was told this number.
     pub(crate) fn told(&self, member: MemberId, nonce: u64) -> bool {
         self.lock().iter().any(|((told, _), known)| *told == member && *known == nonce)
     }

@@ -115,8 +115,8 @@ impl Observer {
         self.note_leader_change(&before);
     }
 
-    /// Why others turn this member away, where it is of no use to anybody: one that takes part may be refused for a
-    /// while by a member that does not.
+    /// Returns why others turn this member away, where it is of no use to anybody: one that takes part may be refused
+    /// for a while by a member that does not.
     fn refused(&self, leads: bool) -> Option<Refused> {
         let now = Instant::now();
         let is_current = || self.shared.current().is_some_and(|current| now - current.at < TAKES_PART);

@@ -1,5 +1,5 @@
-//! Why other members turn this one away: it was removed, or its data folder was copied. They say so to whoever asks them
-//! for a vote or for digests; nobody else would tell a member that nobody follows.
+//! Refusals by other members that turn this one away: it was removed, or its data folder was copied. They say so to
+//! whoever asks them for a vote or for digests; nobody else would tell a member that nobody follows.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::status::Refused;
 
 /// For so long a refusal counts: a member that nobody follows asks several times a second.
 const FRESH: Duration = Duration::from_secs(10);
-/// How often the same refusal is logged.
+/// The time after which the same refusal is logged again.
 const SAID_AGAIN: Duration = Duration::from_secs(600);
 
 /// The newest refusal of each member that called this one.

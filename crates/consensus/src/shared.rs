@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub nonces: Nonces,
     /// The turn to ask others for what they sent: what a stranger says makes one question at a time.
     pub questions: tokio::sync::Mutex<()>,
-    /// Why other members turn this one away.
+    /// Refusals by other members that turn this one away.
     pub refusals: Refusals,
     /// Entries applied and published.
     pub applied: watch::Sender<AppliedAt>,

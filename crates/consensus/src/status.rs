@@ -32,7 +32,7 @@ pub struct FollowerStatus {
     pub matched: LogIndex,
     /// Entries it lacks.
     pub lag: u64,
-    /// When what it acknowledged last was sent; `None`: nothing yet under this leader.
+    /// The moment at which what it acknowledged last was sent; `None`: nothing yet under this leader.
     pub acknowledged_at: Option<Instant>,
 }
 
@@ -71,7 +71,7 @@ pub struct Status {
     /// On the leader: whether a quorum acknowledged it within its lease, as of the last update of this status.
     /// Proposals are refused while not.
     pub quorum_fresh: bool,
-    /// Why another member turns this one away, while one does: it was removed, or its data folder was copied.
+    /// The refusal by another member that turns this one away: it was removed, or its data folder was copied.
     pub refused: Option<Refused>,
 }
 
@@ -86,7 +86,9 @@ pub struct Refused {
 }
 
 impl Status {
-    pub(crate) fn new(id: MemberId, admitted: bool) -> Self {
+    /// The status of a member that has heard nothing yet.
+    #[must_use]
+    pub fn new(id: MemberId, admitted: bool) -> Self {
         Status {
             id,
             admitted,

@@ -1,16 +1,15 @@
-//! Where the others look for a member, beside where it was started to be.
+//! The address at which the others look for a member, beside the one that it was started to be at.
 
 use tessera_client::Address;
-use tessera_consensus::{Identity, Member, MemberId, Status};
+use tessera_consensus::{Identity, Status};
 use tokio::sync::watch;
 
 /// Says so, once the member knows where the others look for it, when that is another port than it was started to be
 /// reached at. It may be found there all the same, and goes on.
 pub async fn tell(mut status: watch::Receiver<Status>, identity: Identity, given: String) {
     // The only voter may come to have company.
-    let is_elsewhere = |status: &Status| elsewhere(&status.voters, &status.learners, identity.member, &given).is_some();
-    let Ok(status) = status.wait_for(is_elsewhere).await else { return };
-    if let Some(known) = elsewhere(&status.voters, &status.learners, identity.member, &given) {
+    let Ok(status) = status.wait_for(|status| elsewhere(status, &given).is_some()).await else { return };
+    if let Some(known) = elsewhere(&status, &given) {
         tracing::error!(
             known,
             given,
@@ -21,22 +20,19 @@ pub async fn tell(mut status: watch::Receiver<Status>, identity: Identity, given
     }
 }
 
-/// The address at which the others look for a member, when it was started to be at another port. A host that is called
-/// otherwise may be the same one, and nobody looks for the only voter.
-fn elsewhere<'a>(voters: &'a [Member], learners: &'a [Member], member: MemberId, given: &str) -> Option<&'a str> {
+/// The address at which the others look for this member, when it was started to be at another port. A host that is
+/// called otherwise may be the same one, and nobody looks for the only voter.
+fn elsewhere<'a>(status: &'a Status, given: &str) -> Option<&'a str> {
     let port = |address: &str| address.parse::<Address>().ok().map(|address| address.port());
-    let known = own(voters, learners, member)?.address.as_str();
-    let alone = voters.iter().all(|voter| voter.id == member);
+    let known = status.member(status.id)?.address.as_str();
+    let alone = status.voters.iter().all(|voter| voter.id == status.id);
     (!alone && port(known).is_some() && port(known) != port(given)).then_some(known)
-}
-
-/// A member as all know it.
-fn own<'a>(voters: &'a [Member], learners: &'a [Member], member: MemberId) -> Option<&'a Member> {
-    voters.iter().chain(learners).find(|known| known.id == member)
 }
 
 #[cfg(test)]
 mod tests {
+    use tessera_consensus::{Member, MemberId};
+
     use super::*;
 
     fn member(id: u64, port: u16) -> Member {
@@ -48,7 +44,8 @@ mod tests {
         let (one, two) = ([member(1, 7400)], [member(2, 7400)]);
         let both = [one.clone(), two.clone()].concat();
         let of = |voters: &[Member], learners: &[Member], given: &str| {
-            elsewhere(voters, learners, MemberId(1), given).map(str::to_owned)
+            let (voters, learners) = (voters.to_vec(), learners.to_vec());
+            elsewhere(&Status { voters, learners, ..Status::new(MemberId(1), true) }, given).map(str::to_owned)
         };
         assert_eq!(of(&both, &[], "10.0.0.1:7500").as_deref(), Some("10.0.0.1:7400"));
         assert_eq!(of(&two, &one, "10.0.0.1:7500").as_deref(), Some("10.0.0.1:7400"), "a member without a vote, too");

@@ -186,7 +186,7 @@ impl Beats {
             }
             Ok(Err(error)) => Err(error),
             Err(_) => {
-                if line.answered.elapsed() < links.silence() {
+                if line.answered.elapsed() < links.shared.config.silence() {
                     *self = Beats::Line(line);
                 }
                 Err(CallError::Timeout(patience))

@@ -14,8 +14,8 @@ use crate::types::Vote;
 /// Most terms by which a vote may be ahead of this member's: more than elections, a few a second at most, can use up.
 const MOST_TERMS_AHEAD: u64 = 1 << 32;
 
-/// Whether a message is meant for this member of this cluster.
-fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), Status> {
+/// Refuses a message that is not meant for this member of this cluster; returns its header.
+fn check_header<'a>(identity: &Identity, header: Option<&'a pb::Header>) -> Result<&'a pb::Header, Status> {
     let header = header.ok_or_else(|| Status::invalid_argument("a message without a header"))?;
     if header.version != PROTOCOL_VERSION {
         return Err(Status::failed_precondition(format!(
@@ -35,7 +35,7 @@ fn check_header(identity: &Identity, header: Option<&pb::Header>) -> Result<(), 
             header.to
         )));
     }
-    Ok(())
+    Ok(header)
 }
 
 /// Turns the caller itself away, whatever it asks: it notes why.
@@ -52,21 +52,22 @@ fn is_plausible(term: u64, own: u64) -> bool {
 }
 
 impl<M: Machine> Served<M> {
-    pub(super) fn check(&self, header: Option<&pb::Header>) -> Result<(), Status> {
+    pub(super) fn check<'a>(&self, header: Option<&'a pb::Header>) -> Result<&'a pb::Header, Status> {
         if let Some(reason) = self.inner.shared.stopper.reason() {
             return Err(gone(reason));
         }
         check_header(&self.inner.shared.identity, header)
     }
 
-    /// For what only a member may do. A data folder that was never admitted under this id is either new or a member's
-    /// that lost its data; letting it vote or acknowledge could elect a leader that lacks committed entries.
-    pub(super) fn check_member(&self, header: Option<&pb::Header>) -> Result<(), Status> {
-        self.check(header)?;
-        let (from, start) = header.map_or((0, 0), |header| (header.from, header.start));
-        self.inner.shared.starts.hear(MemberId(from), start, Instant::now()).map_err(doubled)?;
+    /// For what only a member may do; returns the one that the caller says it is. A data folder that was never
+    /// admitted under this id is either new or a member's that lost its data; letting it vote or acknowledge could
+    /// elect a leader that lacks committed entries.
+    pub(super) fn check_member(&self, header: Option<&pb::Header>) -> Result<MemberId, Status> {
+        let header = self.check(header)?;
+        let from = MemberId(header.from);
+        self.inner.shared.starts.hear(from, header.start, Instant::now()).map_err(doubled)?;
         if self.inner.shared.admitted() {
-            return Ok(());
+            return Ok(from);
         }
         Err(Status::failed_precondition(format!(
             "{} has an empty data folder and was not admitted: if it lost its data, remove it and add a member under a \
@@ -87,12 +88,11 @@ impl<M: Machine> Served<M> {
     /// For what a member asks for that does not know yet that it was removed. A caller this member has not heard of may
     /// be a later member, whose votes a cluster can depend on; only ids that are used up are refused.
     pub(super) fn check_present(&self, header: Option<&pb::Header>) -> Result<(), Status> {
-        self.check_member(header)?;
-        let from = MemberId(header.map_or(0, |header| header.from));
+        let from = self.check_member(header)?;
         if self.inner.shared.was_removed(from) {
             return Err(turned_away(format!(
-                "member {from} was removed from this cluster and has no vote to ask for: stop it and remove its data folder; to \
-                 have it back, start it with an empty one and add it with `tessera cluster member add`"
+                "member {from} was removed from this cluster and has no vote to ask for: stop it and remove its data \
+                 folder; to have it back, start it with an empty one and add it with `tessera cluster member add`"
             )));
         }
         Ok(())

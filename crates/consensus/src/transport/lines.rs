@@ -20,7 +20,6 @@ use super::vouching::Sender;
 use super::wire;
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::handle::Consensus;
-use crate::ids::MemberId;
 use crate::machine::Machine;
 use crate::pb;
 use crate::types::TypeConfig;
@@ -132,11 +131,10 @@ impl<M: Machine> Served<M> {
         let Some(opening) = opening?.map(decoded::<pb::LineOpening>).transpose()? else { return Ok(None) };
         let refusal = match (self.check_member(opening.header.as_ref()), opening.r#use()) {
             (Err(status), _) => status,
-            (Ok(()), pb::LineUse::Unspecified) => {
+            (Ok(_), pb::LineUse::Unspecified) => {
                 Status::unimplemented("a line for something that this release does not know")
             }
-            (Ok(()), what_for) => {
-                let member = MemberId(opening.header.map_or(0, |header| header.from));
+            (Ok(member), what_for) => {
                 let from = Sender { member, nonce: opening.nonce };
                 arriving.largest = MAX_MESSAGE_BYTES;
                 return Ok(Some(Opened { from, what_for, connection, arriving }));

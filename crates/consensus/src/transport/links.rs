@@ -93,7 +93,6 @@ pub(crate) struct InUse {
     peer: Arc<Peer>,
     lane: Lane,
     connection: Connection,
-    silence: Duration,
 }
 
 impl InUse {
@@ -115,7 +114,7 @@ impl InUse {
     /// A call went unanswered. A busy peer answers late, a dead connection never: it is given up after two leases of
     /// silence, and not before, because dialling anew makes a busy peer busier.
     pub(super) fn note_silence(&self) {
-        if self.answered().elapsed() >= self.silence {
+        if self.answered().elapsed() >= self.shared.config.silence() {
             self.drop_connection();
         }
     }
@@ -179,8 +178,7 @@ impl Links {
                 }
             }
         };
-        let (shared, silence) = (Arc::clone(&self.shared), self.silence());
-        Ok(InUse { shared, member: member.id, peer, lane, connection, silence })
+        Ok(InUse { shared: Arc::clone(&self.shared), member: member.id, peer, lane, connection })
     }
 
     fn terms(&self) -> Terms {
@@ -214,11 +212,6 @@ impl Links {
     pub(super) fn note_no_lines(&self, member: &Member) {
         tracing::info!(peer = %member, "it is of a release that knows no lines, and is called instead");
         *self.peer(member).called_until() = Some(Instant::now() + CALLED);
-    }
-
-    /// For how long a connection may carry no answer before it is given up: two leases.
-    pub(super) fn silence(&self) -> Duration {
-        self.shared.config.election_timeout_max * 2
     }
 
     /// Where consensus runs.

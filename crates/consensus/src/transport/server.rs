@@ -51,7 +51,7 @@ pub(super) fn gone(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member has stopped: {error}"))
 }
 
-fn garbled(error: Unreadable) -> Status {
+pub(super) fn garbled(error: Unreadable) -> Status {
     Status::invalid_argument(error.what)
 }
 
@@ -133,10 +133,7 @@ impl<M: Machine> Served<M> {
         let from = match *from {
             Some(from) => from,
             // Only the first message says who sends.
-            None => {
-                self.check_member(message.header.as_ref())?;
-                *from.insert(MemberId(message.header.as_ref().map_or(0, |header| header.from)))
-            }
+            None => *from.insert(self.check_member(message.header.as_ref())?),
         };
         // A call says no number that its sender could be asked about.
         self.take_append(Sender { member: from, nonce: 0 }, message).await.map(Some)
@@ -293,10 +290,8 @@ impl<M: Machine> RaftService for Served<M> {
     ) -> Result<Response<pb::InstallSnapshotResponse>, Status> {
         let mut parts = request.into_inner();
         let start = receive::start(&self.inner.shared, &mut parts).await?;
-        self.check_member(start.header.as_ref())?;
+        let sender = Sender { member: self.check_member(start.header.as_ref())?, nonce: start.nonce };
         self.plausible(start.vote)?;
-        let member = MemberId(start.header.as_ref().map_or(0, |header| header.from));
-        let sender = Sender { member, nonce: start.nonce };
         if start.vote.leader_id.voted_for != sender.member.0 {
             return Err(Status::invalid_argument("a snapshot comes from the leader whose vote it names"));
         }

@@ -1,19 +1,19 @@
-//! Whether the leader itself sent what is said to come from it: it is asked, at the address that the membership has.
+//! Asks the leader, at the address that the membership has, whether it sent what is said to come from it.
 //!
-//! Asked only where a lie would cost a member: before it stops for an entry that it cannot read (law L7), and before it
-//! takes over a whole state. What comes in the ordinary way waits for nobody.
+//! It is asked only where a lie would cost a member: before it stops for an entry that it cannot read (law L7), and
+//! before it takes over a whole state. What comes in the ordinary way waits for nobody.
 
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::Lane;
-use super::server::Served;
+use super::server::{Served, garbled};
 use crate::ids::{Member, MemberId};
 use crate::machine::{Machine, Unreadable};
 use crate::pb;
 use crate::types::Vote;
 
-/// Who sent something.
+/// The member that is said to have sent something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sender {
     pub member: MemberId,
@@ -22,7 +22,7 @@ pub(super) struct Sender {
 }
 
 impl<M: Machine> Served<M> {
-    /// Whether this member knows nothing yet: it has no others to ask, and nothing to lose.
+    /// Tells whether this member knows nothing yet: it has no others to ask, and nothing to lose.
     fn is_new(&self) -> Result<bool, Status> {
         let log = self.inner.shared.store.log_state().map_err(|error| Status::internal(error.to_string()))?;
         Ok(log.last.is_none())
@@ -47,7 +47,7 @@ impl<M: Machine> Served<M> {
         }
     }
 
-    /// Where a member is reached. It may have come to be one since this member heard last: the others know.
+    /// Finds out where a member is reached. It may have come to be one since this member heard last: the others know.
     async fn place_of(&self, sender: Sender) -> Option<Member> {
         let status = self.inner.status.borrow().clone();
         if let Some(known) = status.member(sender.member) {
@@ -76,8 +76,7 @@ impl<M: Machine> Served<M> {
     /// Answers another member that asks so. Nothing is given away by it, and nobody may keep it from being answered by
     /// speaking in the asker's name: the asker is not judged.
     pub(super) fn vouch(&self, request: &pb::VouchRequest) -> Result<pb::VouchResponse, Status> {
-        self.check(request.header.as_ref())?;
-        let asker = MemberId(request.header.as_ref().map_or(0, |header| header.from));
+        let asker = MemberId(self.check(request.header.as_ref())?.from);
         let of = MemberId(request.member_id);
         let vouched = of == self.inner.shared.id() && self.inner.shared.nonces.told(asker, request.nonce);
         let address = self.inner.status.borrow().member(of).map(|member| member.address.clone()).unwrap_or_default();
@@ -89,7 +88,7 @@ impl<M: Machine> Served<M> {
     pub(super) async fn cannot_read(&self, sender: Sender, vote: &Vote, error: Unreadable) -> Status {
         let own = self.own_vote();
         if !own.committed || *vote != own || vote.leader_id.voted_for != sender.member.0 {
-            return Status::invalid_argument(error.what);
+            return garbled(error);
         }
         match self.check_origin(sender).await {
             Ok(()) => Status::internal(self.inner.shared.unreadable(error).to_string()),

@@ -1,4 +1,4 @@
-//! What strangers send: whoever reaches a member's port may say anything, in the name of any member.
+//! Messages of strangers: whoever reaches a member's port may say anything, in the name of any member.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -167,7 +167,7 @@ struct Nothing {}
 /// Bytes that are no message of this release.
 const GARBLED: Bytes = Bytes::from_static(b"\xff\xff\xff");
 
-/// What a stranger says of itself, in the name of a leader.
+/// The words of a stranger about itself, in the name of a leader.
 struct Lie {
     header: Header,
     vote: Vote,

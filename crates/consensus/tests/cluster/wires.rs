@@ -25,7 +25,7 @@ struct State {
     fuses: BTreeMap<(u64, String), u64>,
     /// Bytes written by who dialled to whom.
     written: BTreeMap<(u64, String), u64>,
-    /// What is garbled where it is written, by who dialled whom.
+    /// Bytes that are garbled where they are written, by who dialled whom.
     garbled: BTreeMap<(u64, String), Bytes>,
 }
 
