@@ -1,5 +1,5 @@
-//! What an archive says of an entry before it: a name that is too long for its header, where a link leads that is, and
-//! how long a file with holes is.
+//! Things that an archive says of an entry before it: a name, or the target of a link, that is too long for its header,
+//! and the length of a file with holes.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use tar::{Entry, EntryType, PaxExtensions};
 
-use crate::extents::Extents;
+use crate::extents::{Extents, wrong};
 use crate::pack::{SPARSE_LENGTH, SPARSE_MAJOR, SPARSE_MINOR};
 
 /// Longer is no path: folders lie in each other only so deep.
@@ -40,12 +40,12 @@ impl Before {
         self.name.clone().unwrap_or_else(|| path(entry.path_bytes().into_owned()))
     }
 
-    /// Where a link leads; `None`: nowhere.
+    /// Returns the target of a link; `None`: it has none.
     pub(crate) fn target(&self, entry: &Packed<'_, '_>) -> Option<PathBuf> {
         self.target.clone().or_else(|| Some(path(entry.link_name_bytes()?.into_owned())))
     }
 
-    /// Where a file holds what follows.
+    /// Returns the parts of a file that what follows belongs into.
     pub(crate) fn extents(&self, entry: &mut Packed<'_, '_>) -> io::Result<Extents> {
         let bytes = entry.size();
         match self.length {
@@ -53,10 +53,6 @@ impl Before {
             None => Ok(Extents::whole(bytes)),
         }
     }
-}
-
-fn wrong(problem: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
 /// Takes in what may be said once.

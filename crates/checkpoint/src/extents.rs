@@ -1,6 +1,6 @@
-//! Where in a file there is content. A file may be much longer than what it holds: what nobody wrote is a hole, takes
-//! nothing on its disk, and reads as zeros. File systems are asked only where the file takes less than its length, and
-//! only those that can be believed: what is wrongly taken for a hole is lost.
+//! The parts of a file that have content. A file may be much longer than what it holds: what nobody wrote is a hole,
+//! takes nothing on its disk, and reads as zeros. File systems are asked only where the file takes less than its
+//! length, and only those that can be believed: what is wrongly taken for a hole is lost.
 //!
 //! In an archive, a file with holes is what GNU's tar makes of it in its format 1.0 of sparse files: its length is said
 //! before its header, and its content begins with a map, which is followed by what is not in holes. The map is text:
@@ -16,7 +16,7 @@ use nix::unistd::{Whence, lseek};
 use crate::file_system::tells_holes;
 use crate::pack::BLOCK;
 
-/// What file systems count in, whatever their own blocks are.
+/// The unit that file systems count in, whatever their own blocks are.
 const SECTOR: u64 = 512;
 
 /// Most extents that are kept apart, which take 16 MiB of memory, and twice that while they are gathered.
@@ -25,7 +25,7 @@ pub(crate) const MOST: usize = 1 << 20;
 /// A part of a file that is no hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Where it begins, in bytes.
+    /// Its beginning, in bytes.
     pub start: u64,
     pub bytes: u64,
 }
@@ -180,13 +180,14 @@ impl Extents {
     }
 }
 
-/// Where the next content or the next hole is, from a place on.
+/// Returns the beginning of the next content or the next hole, from a place on.
 fn seek(file: &File, from: u64, whence: Whence) -> Result<u64, Errno> {
     let from = i64::try_from(from).map_err(|_| Errno::EOVERFLOW)?;
     lseek(file, from, whence).map(|found| u64::try_from(found).unwrap_or(0))
 }
 
-fn wrong(problem: &'static str) -> io::Error {
+/// The refusal of what an archive says and cannot be.
+pub(crate) fn wrong(problem: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
@@ -194,7 +195,7 @@ fn wrong(problem: &'static str) -> io::Error {
 struct Numbers<'a> {
     from: &'a mut dyn Read,
     block: [u8; BLOCK],
-    /// What of the block was looked at.
+    /// Bytes of the block that were looked at.
     at: usize,
     /// Bytes that were read.
     read: u64,

@@ -9,14 +9,15 @@ use nix::sys::statfs::{
     SMB_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC, fstatfs, statfs,
 };
 
-/// Of file systems of Windows servers, as Linux mounts them today.
+/// The number of file systems of Windows servers, as Linux mounts them today.
 const CIFS: FsType = FsType(0xff53_4d42);
 
-/// Those that lie on another machine, or behind a program.
+/// File systems that lie on another machine, or behind a program.
 const ELSEWHERE: [FsType; 4] = [NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS, FUSE_SUPER_MAGIC];
 
-/// Those that say of no written byte that it is in a hole, once it was brought to the disk; ext2 and ext3 have the
-/// number of ext4. Releases of ZFS said it of what had just been written, and a program behind FUSE says what it likes.
+/// File systems that say of no written byte that it is in a hole, once it was brought to the disk; ext2 and ext3 have
+/// the number of ext4. Releases of ZFS said it of what had just been written, and a program behind FUSE says what it
+/// likes.
 const TELLING_HOLES: [FsType; 6] =
     [EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC, NFS_SUPER_MAGIC];
 

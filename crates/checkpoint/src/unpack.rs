@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use crate::pack::{BLOCK, pack};
 
-    /// What is in the folder after an archive was refused.
+    /// Counts what is in the folder after an archive was refused.
     fn left_of(archive: &[u8], said: Unpacked) -> usize {
         let into = tempfile::tempdir().expect("a folder");
         unpack(&mut &*archive, into.path(), None, said).expect_err("it is refused");

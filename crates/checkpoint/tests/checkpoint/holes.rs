@@ -1,4 +1,4 @@
-//! What is saved costs what it holds: a file with holes what is in none, a file of several names what it holds once.
+//! A checkpoint costs what its files hold: one with holes what is in none, one of several names its content once.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
