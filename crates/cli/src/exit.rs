@@ -110,9 +110,11 @@ impl From<Exit> for ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::outage::tests::after;
     use tessera_api::error::Refusal;
-    use tessera_client::{Trouble, Unavailable};
     use tonic::Status;
 
     fn exit_of(reason: ErrorReason) -> u8 {
@@ -135,14 +137,7 @@ mod tests {
 
     #[test]
     fn nobody_there_is_five() {
-        let unavailable = Unavailable {
-            trouble: Trouble::Unreachable,
-            elapsed: std::time::Duration::from_secs(3),
-            members: Vec::new(),
-            request_id: None,
-            outcome_unknown: false,
-        };
-        assert_eq!(Exit::of(&ClientError::Unavailable(Box::new(unavailable))).code(), 5);
+        assert_eq!(Exit::of(&after(Duration::from_secs(3))).code(), 5);
     }
 
     #[test]

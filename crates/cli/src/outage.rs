@@ -12,10 +12,10 @@ use crate::print::remark_beside;
 
 /// Time that is too short for asking once more.
 const SHORT: Duration = Duration::from_secs(1);
-/// How long a stream holds that ends an outage without bringing anything.
+/// The time for which a stream holds that ends an outage without bringing anything.
 const HELD: Duration = Duration::from_secs(20);
 
-/// How long one command goes on without an answer.
+/// The patience of one command with members that do not answer.
 #[derive(Debug)]
 pub struct Outage {
     members: String,
@@ -23,7 +23,7 @@ pub struct Outage {
     request: Duration,
     longest: Duration,
     longest_once_answered: Duration,
-    /// When it began, and when it was noticed last; `None`: members answer.
+    /// The moments at which it began and was noticed last; `None`: members answer.
     silent: Option<(Instant, Instant)>,
 }
 
@@ -32,13 +32,13 @@ impl Outage {
     /// request, so that a wrong address is found at once.
     #[must_use]
     pub fn before_an_answer(desk: &Desk) -> Self {
-        Self { longest: desk.longest_outage.unwrap_or(Duration::ZERO), ..Self::after_an_answer(desk) }
+        Self { longest: desk.patience.unwrap_or(Duration::ZERO), ..Self::after_an_answer(desk) }
     }
 
     /// The patience of a command that was answered before: as long as its user said, or for ever.
     #[must_use]
     pub fn after_an_answer(desk: &Desk) -> Self {
-        let longest = desk.longest_outage.unwrap_or(Duration::MAX);
+        let longest = desk.patience.unwrap_or(Duration::MAX);
         let members: Vec<String> = desk.client.members().iter().map(ToString::to_string).collect();
         let (members, request) = (members.join(", "), desk.timeout);
         Self { members, request, longest, longest_once_answered: longest, silent: None }
@@ -77,7 +77,7 @@ impl Outage {
         }
     }
 
-    /// How long one request may take: in an outage, no longer than what is left of the patience.
+    /// Returns the time for one request: in an outage, no more than what is left of the patience.
     fn patience(&self) -> Duration {
         let left = self.silent.map_or(self.request, |(began, _)| self.longest.saturating_sub(began.elapsed()));
         left.min(self.request)
@@ -113,7 +113,7 @@ impl Outage {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tessera_client::{Trouble, Unavailable};
     use tokio::time::sleep;
 
@@ -125,7 +125,8 @@ mod tests {
         Outage { members: "m0:1".to_owned(), request: REQUEST, longest, longest_once_answered, silent: None }
     }
 
-    fn after(elapsed: Duration) -> ClientError {
+    /// The error of a call that nobody has answered.
+    pub(crate) fn after(elapsed: Duration) -> ClientError {
         ClientError::Unavailable(Box::new(Unavailable {
             trouble: Trouble::Unreachable,
             elapsed,

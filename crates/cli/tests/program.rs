@@ -29,7 +29,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().expect("it was not killed"), text(&output.stdout), text(&output.stderr))
 }
 
-/// How the program ends, and what it says on standard error, when its output goes to `out`.
+/// Runs the program with its output into `out`; answers its exit code, and what it says on standard error.
 fn run_into(out: impl Into<Stdio>, arguments: &[&str]) -> (i32, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let output = command(folder.path(), arguments).stdout(out).output().expect("the program starts");

@@ -157,7 +157,7 @@ pub enum MemberVerb {
     Promote {
         /// Id of the member
         member: u64,
-        /// How much is asked of the others.
+        /// The voters that must answer.
         #[command(flatten)]
         majority: MajorityArgs,
     },
@@ -165,7 +165,7 @@ pub enum MemberVerb {
     Remove {
         /// Id of the member
         member: u64,
-        /// How much is asked of the others.
+        /// The voters that must answer.
         #[command(flatten)]
         majority: MajorityArgs,
         /// Do not ask
@@ -174,7 +174,7 @@ pub enum MemberVerb {
     },
 }
 
-/// Whether voters of whom no majority answers are good enough.
+/// The word of somebody who knows that silent voters come back.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct MajorityArgs {
     /// Begin although no majority of the voters that would be left answers: until one does, nothing can be written, and

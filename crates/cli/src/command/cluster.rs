@@ -40,7 +40,7 @@ pub(super) async fn run(desk: Desk, verb: ClusterVerb) -> Result<Exit, Failure> 
 
 /// A client that has time for a change of the membership.
 fn patient(desk: &Desk) -> Client {
-    desk.client.with_deadline(desk.longest_outage.unwrap_or(MEMBERSHIP))
+    desk.client.with_deadline(desk.patience.unwrap_or(MEMBERSHIP))
 }
 
 async fn init(mut desk: Desk, args: InitArgs) -> Result<Exit, Failure> {

@@ -24,8 +24,8 @@ pub struct Desk {
     pub consistency: i32,
     /// Time for one request.
     pub timeout: Duration,
-    /// How long a command that stays goes on without an answer; `None`: its user did not say.
-    pub longest_outage: Option<Duration>,
+    /// The time that the user gives to a command that stays, or to a change that takes long; `None`: nothing was said.
+    pub patience: Option<Duration>,
 }
 
 impl Desk {
@@ -42,7 +42,7 @@ impl Desk {
             printer: Printer::to_stdout(connection.output.value, args.color),
             consistency: consistency.into(),
             timeout: connection.timeout.value,
-            longest_outage: (connection.timeout.origin != Origin::Default).then_some(connection.timeout.value),
+            patience: (connection.timeout.origin != Origin::Default).then_some(connection.timeout.value),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Keeps warnings that repeat from filling a disk: of the same ones a few a minute are written, and then how many more
-//! there were. Libraries write a state of things as often as they look at it, each time with another number in it: their
-//! warnings are the same when they come from the same line of code. Ours are when they say the same.
+//! there were. Libraries write a state of things as often as they look at it, each time with another number in it:
+//! their warnings are the same when they come from the same line of code. Ours are when they say the same.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -13,7 +13,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
-/// How often it begins anew, and says how many were left out.
+/// The time after which it begins anew, and says how many were left out.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Warnings that are the same and are written in one period.
 const WRITTEN: u64 = 10;
@@ -32,19 +32,19 @@ pub(super) struct Thinning(Arc<Mutex<HashMap<Warning, Repeats>>>);
 struct Warning {
     place: &'static str,
     line: Option<u32>,
-    /// What ours say, and within which span.
+    /// The words of ours, and the span that they are within.
     ours: Option<(String, Option<Id>)>,
 }
 
-/// How often the same was to be written in this period.
+/// The number of times that the same was to be written in this period.
 #[derive(Debug)]
 struct Repeats {
-    /// What the first said.
+    /// The words of the first.
     first: String,
     count: u64,
 }
 
-/// What a line says, as far as it is looked at.
+/// The words of a line, as far as they are looked at.
 #[derive(Default)]
 struct Text(String);
 

@@ -162,8 +162,8 @@ pub fn connect(connection: &Connection) -> Result<Client, Failure> {
         .map_err(|error| Failure::call("the control plane cannot be talked to", &error))
 }
 
-/// Who calls: TESSERA_ACTOR, or the name of the user that this process belongs to. In whatever script it is, it is sent
-/// as it is.
+/// The name of the caller: TESSERA_ACTOR, or that of the user that this process belongs to. It is sent as it is,
+/// in whatever script.
 fn actor() -> Result<AsciiMetadataValue, Failure> {
     let user = || nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name.into());
     let actor: OsString = std::env::var_os("TESSERA_ACTOR").or_else(user).unwrap_or_default();

@@ -102,7 +102,7 @@ impl JobView {
         last.and_then(decided_by)
     }
 
-    /// Why it ended, and of which worker that is said.
+    /// The reason for which it ended, and the worker of which that is said.
     #[must_use]
     pub fn why_ended(&self) -> String {
         by(self.why().sentence, self.failed_by())
@@ -185,7 +185,7 @@ fn decided_by(attempt: &v1::Attempt) -> Option<(u32, &str)> {
     Some((rank, attempt.nodes.get(usize::try_from(rank).ok()?)?))
 }
 
-/// What is said of a worker, with its name.
+/// A sentence about a worker, with the worker's name.
 fn by(said: String, worker: Option<(u32, &str)>) -> String {
     match worker {
         Some((rank, node)) => format!("{said} (rank {rank} on {node})"),
@@ -193,7 +193,7 @@ fn by(said: String, worker: Option<(u32, &str)>) -> String {
     }
 }
 
-/// How an attempt ended, and by which worker where there are several.
+/// The end of an attempt, and the worker that decided it where there are several.
 pub(super) fn exit_of(attempt: &v1::Attempt) -> String {
     by(exit_text(attempt.exit_code, attempt.signal), decided_by(attempt))
 }

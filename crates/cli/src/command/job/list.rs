@@ -74,41 +74,40 @@ async fn watch(mut desk: Desk, filter: JobFilter, limit: usize) -> Result<Exit, 
     let mut listed: Vec<JobView> = Vec::new();
     let mut watch = desk.client.watch_jobs(filter, Start::List);
     let mut outage = Outage::before_an_answer(&desk);
+    let by_rows = desk.printer.by_rows();
     loop {
         let next = async |patience| watch.within(patience).next().await;
         let update = JobUpdateView::from(outage.through("the jobs cannot be watched", next).await?);
         match update {
             JobUpdateView::Listed { job } => listed.push(*job),
-            JobUpdateView::Relisting { .. } => {
-                listed.clear();
-                match desk.printer.by_rows() {
-                    true => remark("[the list begins anew]"),
-                    false => desk.printer.data(&update)?,
-                }
+            JobUpdateView::Synced { .. } if by_rows => {
+                desk.printer.list(&newest(std::mem::take(&mut listed), limit))?
             }
+            JobUpdateView::Event(change) if by_rows => desk.printer.row(&*change)?,
+            JobUpdateView::Relisting { .. } if by_rows => {
+                listed.clear();
+                remark("[the list begins anew]");
+            }
+            JobUpdateView::Progress { .. } if by_rows => {}
             JobUpdateView::Synced { .. } => {
-                let newest = newest(std::mem::take(&mut listed), limit);
-                if desk.printer.by_rows() {
-                    desk.printer.list(&newest.collect::<Vec<_>>())?;
-                    continue;
-                }
-                for job in newest {
+                for job in newest(std::mem::take(&mut listed), limit) {
                     desk.printer.data(&JobUpdateView::Listed { job: Box::new(job) })?;
                 }
                 desk.printer.data(&update)?;
             }
-            JobUpdateView::Event(change) if desk.printer.by_rows() => desk.printer.row(&*change)?,
-            JobUpdateView::Progress { .. } if desk.printer.by_rows() => {}
+            JobUpdateView::Relisting { .. } => {
+                listed.clear();
+                desk.printer.data(&update)?;
+            }
             JobUpdateView::Event(_) | JobUpdateView::Progress { .. } => desk.printer.data(&update)?,
         }
     }
 }
 
 /// The newest of some jobs, in their order.
-fn newest(mut jobs: Vec<JobView>, limit: usize) -> impl Iterator<Item = JobView> {
+fn newest(mut jobs: Vec<JobView>, limit: usize) -> Vec<JobView> {
     jobs.sort_by_key(|job| job.id);
-    let older = jobs.len().saturating_sub(limit);
-    jobs.into_iter().skip(older)
+    jobs.split_off(jobs.len().saturating_sub(limit))
 }
 
 impl From<StateChoice> for JobState {
@@ -138,7 +137,7 @@ mod tests {
     #[test]
     fn a_watch_begins_with_as_many_jobs_as_are_wanted() {
         let jobs = || [3, 1, 2].map(|id| JobView::from(v1::Job { id, ..v1::Job::default() })).into();
-        let ids = |limit| newest(jobs(), limit).map(|job| job.id).collect::<Vec<_>>();
+        let ids = |limit| newest(jobs(), limit).iter().map(|job| job.id).collect::<Vec<_>>();
         assert_eq!((ids(2), ids(usize::MAX), ids(0)), (vec![2, 3], vec![1, 2, 3], Vec::new()));
     }
 }

@@ -13,7 +13,7 @@ use crate::args::JobNumber;
 use crate::failure::Failure;
 use crate::print::{remark_beside, unwritten};
 
-/// How long output may still come after the job is over.
+/// The time for which output may still come after the job is over.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
 /// Prints what a job prints. Dropping it ends that.

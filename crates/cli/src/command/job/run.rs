@@ -21,7 +21,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
 use crate::print::remark;
-use crate::told::{Told, first, until_left};
+use crate::signals::{Signals, first, until_left};
 
 pub(in crate::command) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     if args.here {
@@ -32,11 +32,11 @@ pub(in crate::command) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exi
         desk.printer.one(&submission)?;
         return Ok(Exit::Done);
     }
-    let mut heard = Told::by(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let mut signals = Signals::by(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let (first, told) = watch::channel(None);
     tokio::select! {
         ended = stay(&desk, spec(args), told) => ended,
-        signal = until_left(async || heard.next().await, &first) => Ok(Exit::Signalled(signal)),
+        signal = until_left(async || signals.next().await, &first) => Ok(Exit::Signalled(signal)),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::outage::Outage;
 use crate::view::{PlanView, SubmissionView};
 
-/// What is said to have failed where a submission did.
+/// The words for a submission that failed.
 pub(super) const NOT_SUBMITTED: &str = "the job was not submitted";
 
 pub(super) async fn submit(mut desk: Desk, args: SubmitArgs) -> Result<Exit, Failure> {
@@ -61,7 +61,7 @@ async fn wait_for_start(desk: &Desk, job: JobNumber, patience: Duration) -> Resu
     }
 }
 
-/// How it is said that a job was not seen running in time; `why`: what it waits for.
+/// Says that a job was not seen running in time; `why`: what it waits for.
 fn not_running(job: JobNumber, patience: Duration, why: Result<WhyResponse, ClientError>) -> Failure {
     if let Err(error @ ClientError::Unavailable(_)) = why {
         return Failure::call(format!("it is not known whether job {} runs", job.0), &error);
@@ -115,20 +115,12 @@ pub(super) fn read(path: &Path) -> Result<JobSpec, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_client::{Trouble, Unavailable};
+    use crate::outage::tests::after;
 
     #[test]
     fn of_a_job_that_nobody_could_be_asked_about_nothing_is_claimed() {
-        let silence = Unavailable {
-            trouble: Trouble::Unreachable,
-            elapsed: Duration::from_secs(3),
-            members: Vec::new(),
-            request_id: None,
-            outcome_unknown: false,
-        };
-        let silence = ClientError::Unavailable(Box::new(silence));
         let ended = |why| not_running(JobNumber(1), Duration::from_secs(30), why).exit;
-        assert_eq!(ended(Err(silence)), Exit::Unavailable);
+        assert_eq!(ended(Err(after(Duration::from_secs(3)))), Exit::Unavailable);
         assert_eq!(ended(Ok(WhyResponse::default())), Exit::Waiting);
     }
 

@@ -247,8 +247,8 @@ async fn stop_workers(layout: &Layout) {
         if let Some(process) = status.process {
             process.signal_group(Signal::SIGKILL);
         }
-        if let Some(supervisor) = status.supervisor.filter(|supervisor| supervisor.is_alive())
-            && let Err(error) = tessera_agent::process::kill_pid(supervisor.pid)
+        if let Some(supervisor) = status.supervisor
+            && let Err(error) = supervisor.kill()
         {
             print::remark(&format!("the supervisor {} cannot be ended: {}", supervisor.pid, chain(&error)));
         }

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::remark;
-use crate::told::Told;
+use crate::signals::Signals;
 
 /// Variables that name the card of another job.
 const OF_ANOTHER: [&str; 3] = ["TESSERA_TOKEN", "TESSERA_TOKEN_FILE", "TESSERA_EPOCH"];
@@ -37,7 +37,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Program {
     child: Child,
-    told: Told,
+    signals: Signals,
     interrupts: Interrupts,
 }
 
@@ -59,9 +59,9 @@ impl Interrupts {
 
 impl Program {
     pub(super) fn start(command: &[String], environment: Vec<(String, String)>, door: &Path) -> Result<Self, Failure> {
-        let told = Told::by(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP])?;
+        let signals = Signals::by(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP])?;
         let child = spawn(command, environment, door)?;
-        Ok(Self { child, told, interrupts: Interrupts::default() })
+        Ok(Self { child, signals, interrupts: Interrupts::default() })
     }
 
     /// Waits until the program ends, and passes on what it is to hear. A second interrupt soon after the first kills
@@ -75,7 +75,7 @@ impl Program {
                     })?;
                     return Ok(Ended { code: code(ended), by_force: self.interrupts.killed });
                 }
-                heard = self.told.next() => heard,
+                heard = self.signals.next() => heard,
             };
             self.pass_on(heard);
         }

@@ -14,11 +14,11 @@ use crate::print::remark_beside;
 
 /// Hears signals.
 #[derive(Debug)]
-pub struct Told {
+pub struct Signals {
     heard: Vec<(Signal, Stream)>,
 }
 
-impl Told {
+impl Signals {
     /// Begins to hear some signals, but for those that this process was started to ignore, as by `nohup`.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// How a command ends that hears these, and what it hands on.
+    /// The end of a command that hears these, and the signal that it hands on.
     fn hears(signals: &[Signal]) -> (Option<Signal>, Option<Signal>) {
         let (first, told) = watch::channel(None);
         let mut signals = signals.iter();
