@@ -92,7 +92,7 @@ impl Wanted {
     }
 }
 
-/// What the node wants of a worker, as whoever stays with the worker hears it.
+/// The wishes of the node for one worker, as the task beside the worker hears them.
 ///
 /// A node that has forgotten a worker wants nothing of it any more, and that is all it means: whoever stays with the
 /// worker still has to see it, and its supervisor, to their ends. The end of the agent is told by its own token.
@@ -106,7 +106,7 @@ impl From<watch::Receiver<Wanted>> for Wishes {
 }
 
 impl Wishes {
-    /// What is wanted at present.
+    /// Returns what is wanted at present.
     #[must_use]
     pub fn newest(&self) -> Wanted {
         *self.0.borrow()

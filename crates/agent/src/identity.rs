@@ -1,4 +1,4 @@
-//! Who this agent is, over restarts: the node's identity and name, how often it was started, the highest term it has
+//! The identity of this agent over restarts: the node's id and name, how often it was started, the highest term it has
 //! seen. Whatever tells a node from others is kept together and compared at each start: a difference is a mistake that
 //! would cost the node's work, or an operator's word.
 
@@ -120,7 +120,7 @@ impl Identity {
     /// that the folder lies elsewhere than before and is used here only.
     ///
     /// # Errors
-    /// When the file cannot be read, understood or kept, or when the folder is a copy or of another node.
+    /// [`IdentityError`]: the file cannot be read, understood or kept, or the folder is a copy or of another node.
     pub fn begin(data: &Path, name: &str, moved: bool) -> Result<Self, IdentityError> {
         let here = FolderPlace::of(data).map_err(|source| IdentityError::File { path: data.join(FILE), source })?;
         let Self { uid, node_name, incarnation, highest_term, cluster_id, place } = match Self::kept(data)? {
@@ -243,7 +243,7 @@ impl TermKeeper {
 mod tests {
     use super::*;
 
-    /// What a node keeps when a leader takes it under a name.
+    /// Keeps what a node keeps when a leader takes it under a name.
     fn welcomed(identity: &Identity, name: &str, data: &Path) {
         let keeper = TermKeeper::new(identity.clone(), name.to_owned(), data.to_owned());
         keeper.keep_now(Term(1), "pool".to_owned()).expect("writable");

@@ -239,8 +239,8 @@ impl Node {
         Effect::KeepTerm { term: self.highest_term, cluster_id: self.cluster_id.clone() }
     }
 
-    /// Why nobody is listened to who leads in this term; `None`: nothing speaks against it. A term that no elections
-    /// can have reached would, once kept, leave this node without a leader for ever.
+    /// Returns what speaks against whoever leads in this term; `None`: nothing does. A term that no elections can have
+    /// reached would, once kept, leave this node without a leader for ever.
     fn unfit(&self, term: Term) -> Option<String> {
         let highest = self.highest_term;
         if term < highest && !planted::is(Bug::TermUncheckedAtAgent) {

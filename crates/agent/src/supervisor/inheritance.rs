@@ -1,5 +1,5 @@
-//! What a worker has of the process that started its agent, and what of it is reset: one list, so that work finds the
-//! same on every node, however somebody started the agent there.
+//! The attributes that a worker has from the process that started its agent, and those that are reset: one list, so
+//! that work finds the same on every node, however somebody started the agent there.
 //!
 //! A supervisor resets what it can before it does anything else (`leave_behind`). What it needs otherwise for itself
 //! is reset by the process that becomes the worker's program (`child`).
@@ -16,7 +16,7 @@ use tessera_diagnostics::remark;
 
 use super::child::reset_signals;
 
-/// What becomes of an attribute of the agent's process.
+/// The treatment of an attribute of the agent's process.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
     /// Workers have it as the agent has it, for this reason.
@@ -247,7 +247,7 @@ fn reset_secure_bits() -> io::Result<()> {
     }
 }
 
-/// What a system call came to.
+/// Returns the error of a system call that failed.
 fn done(answer: i64) -> io::Result<()> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

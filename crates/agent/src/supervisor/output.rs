@@ -96,7 +96,7 @@ impl RotatedFile {
     /// else, so that it is always that of a byte in a file.
     ///
     /// # Errors
-    /// What the file system says; what was not written by then is lost.
+    /// The error of the file system; what was not written by then is lost.
     pub fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             if self.length >= self.bounds.file_bytes {

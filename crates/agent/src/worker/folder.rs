@@ -129,7 +129,7 @@ impl WorkerFolders {
         Ok(Self(path))
     }
 
-    /// Whether any worker has a folder below a data folder, which need not have been opened.
+    /// Tells whether any worker has a folder below a data folder, which need not have been opened.
     ///
     /// # Errors
     /// What the file system says.

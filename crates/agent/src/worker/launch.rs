@@ -334,8 +334,8 @@ fn make_own(path: &Path, account: Option<&Account>) -> io::Result<()> {
     }
 }
 
-/// What a worker may use of its host: the share that its processor slices are, what its job asks for beside them, and so
-/// many processes. What neither slices nor job say is not limited.
+/// Returns the limits of a worker on its host: the share that its processor slices are, what its job asks for beside
+/// them, and a number of processes. What neither slices nor job say is not limited.
 fn limits_of(slices: HostLimits, host: HostRequest, processes: u64) -> Limits {
     let both = |share: Option<u64>, asked: u64| match (share, asked) {
         (share, 0) => share,

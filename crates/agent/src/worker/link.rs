@@ -322,7 +322,7 @@ impl Link {
         }
     }
 
-    /// Where no supervisor is at work any more, what it left on disk counts, or else what a search finds.
+    /// Finds out how the worker ended where no supervisor is at work any more: by what is on disk, or else by a search.
     async fn conclude(&mut self) {
         while !self.line.status.is_final() {
             let (folder, cgroup) = (self.folder.clone(), self.cgroup.clone());

@@ -13,7 +13,7 @@ use crate::supervisor::SOCKET_FILE;
 use crate::supervisor::message::{Inbox, Notice, Request, encode};
 use crate::supervisor::status::Status;
 
-/// How long a supervisor may take to say how its worker stands.
+/// The time that a supervisor may take to say how its worker stands.
 const ANSWER: Duration = Duration::from_millis(500);
 
 pub(crate) async fn send(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
@@ -27,7 +27,7 @@ pub(crate) async fn connect(folder: &WorkerFolder) -> io::Result<UnixStream> {
     UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET_FILE}", opened.as_raw_fd())).await
 }
 
-/// What the supervisor in a folder says of its worker; `None` when there is none, or it does not answer in time.
+/// Asks the supervisor in a folder how its worker stands; `None`: there is none, or it does not answer in time.
 pub(crate) async fn ask_status(folder: &WorkerFolder) -> Option<Status> {
     let ask = async {
         let mut stream = connect(folder).await.ok()?;

@@ -132,9 +132,9 @@ fn reap(status: &Status) {
     }
 }
 
-/// A group as the supervisor is told of it.
+/// The part of a supervisor's order that names the group.
 #[derive(Deserialize)]
-struct Told {
+struct GroupOrder {
     cgroup: String,
 }
 
@@ -152,7 +152,7 @@ fn group_of(folder: &WorkerFolder, cgroup: &str, status: &Status) -> io::Result<
 /// The group that the supervisor of a worker was told to make; `None`: its folder does not say.
 fn group_told(folder: &WorkerFolder) -> Option<String> {
     let launch = fs::read(folder.file(LAUNCH_FILE)).ok()?;
-    serde_json::from_slice::<Told>(&launch).ok().map(|told| told.cgroup)
+    serde_json::from_slice::<GroupOrder>(&launch).ok().map(|order| order.cgroup)
 }
 
 /// Live processes that are, or may be, the worker's.

@@ -1,4 +1,4 @@
-//! What stays of workers in an agent when they are over, however they end: nothing.
+//! Workers that are over leave nothing in their agent, however they end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,21 +1,29 @@
-//! Who an agent and its work are, whatever name somebody gives them.
+//! The identity of an agent and its work, whatever name somebody gives them.
+
+use std::path::Path;
 
 use tessera_agent::{Agent, AgentConfig, AgentError, IdentityError};
 use tessera_api::v1::{WorkerDesire, WorkerPhase};
 
-use super::agent::{config, follow_until, start, worker_status};
+use super::agent::{Running, config, follow_until, start, worker_status};
 use super::leader::{Leader, order};
 use super::support::{control_groups, is_alive, pid_in};
+
+/// An agent below a folder, with a worker that runs, and the worker's pid.
+async fn with_work(data: &Path, config: AgentConfig, leader: &mut Leader) -> (Running, i32) {
+    let agent = start(config).await;
+    let address = leader.welcome().await.address;
+    let script = "echo self=$$; exec sleep 1000";
+    leader.order(true, vec![order(1, WorkerDesire::Run, script)]).await;
+    let pid = pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data, 1));
+    (agent, pid)
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_is_started_under_another_name_is_refused_and_its_work_runs_on() {
     let data = tempfile::tempdir().expect("a temporary folder");
     let mut leader = Leader::start().await;
-    let first = start(config(data.path(), &leader)).await;
-    let address = leader.welcome().await.address;
-    let script = "echo self=$$; exec sleep 1000";
-    leader.order(true, vec![order(1, WorkerDesire::Run, script)]).await;
-    let pid = pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data.path(), 1));
+    let (first, pid) = with_work(data.path(), config(data.path(), &leader), &mut leader).await;
     first.stop().await;
 
     let renamed = AgentConfig { node_name: "node-b".to_owned(), ..config(data.path(), &leader) };
@@ -34,16 +42,14 @@ async fn an_agent_that_is_started_under_another_name_is_refused_and_its_work_run
 async fn a_stop_does_not_end_the_worker_of_the_same_name_and_number_in_another_pool() {
     let data = [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder"));
     let mut leaders = [Leader::start().await, Leader::start().await];
-    let script = "echo self=$$; exec sleep 1000";
     let (mut agents, mut pids) = (Vec::new(), Vec::new());
     for (data, leader) in data.iter().zip(&mut leaders) {
         let mut config = config(data.path(), leader);
         // As two nodes of one name on one host have it that are not told otherwise.
         config.cgroup_root = Some(format!("{}/node-a", control_groups()));
-        agents.push(start(config).await);
-        let address = leader.welcome().await.address;
-        leader.order(true, vec![order(1, WorkerDesire::Run, script)]).await;
-        pids.push(pid_in(&follow_until(&address, 1, "self=").await, "self", &worker_status(data.path(), 1)));
+        let (agent, pid) = with_work(data.path(), config, leader).await;
+        agents.push(agent);
+        pids.push(pid);
     }
     leaders[0].order(true, Vec::new()).await;
     leaders[0].report_of(1, WorkerPhase::Stopped).await;

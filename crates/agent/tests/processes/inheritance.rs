@@ -1,4 +1,4 @@
-//! What a worker has of an agent that somebody started in an odd way: nothing but what is meant to be handed on.
+//! A worker has nothing of an agent that somebody started in an odd way but what is meant to be handed on.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -26,7 +26,7 @@ const ODD_LIMITS: [(Resource, u64); 3] =
 struct Odd {
     child: Child,
     data: TempDir,
-    /// Where it is, which only it may enter.
+    /// The folder that it is in, which only it may enter.
     closed: TempDir,
 }
 
@@ -161,7 +161,7 @@ fn score_of(pid: i32) -> i32 {
     score.trim().parse().expect("a number")
 }
 
-/// Whether root has a right on this host.
+/// Tells whether root has a right on this host.
 fn may(right: u64) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("its rights").trim();
