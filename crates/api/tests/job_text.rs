@@ -3,7 +3,7 @@
 use tessera_api::job_file::{Notation, read};
 use tessera_api::v1;
 
-/// What a person may write where a text is wanted, and what is no text to the readers.
+/// Values that a person may write where a text is wanted, and that are no text to the readers.
 const WRITTEN: [&str; 20] = [
     "1.10",
     "1e-5",

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::libc::PIPE_BUF;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// How long a reader is waited for; one that did not read then is not waited for until it reads.
+use crate::shown;
+
+/// The time for which a reader is waited for; one that did not read then is not waited for until it reads.
 const PATIENCE_MS: u8 = 100;
 
 /// Remarks that were lost since the last that was not.
 static LOST: AtomicU64 = AtomicU64::new(0);
-
-use crate::shown;
 
 /// Standard error as it takes everything: what it cannot take is lost.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Whether a terminal or a browser obeys it instead of showing it: a control character, or one that decides on lines or
-/// on the direction of the text around it.
+/// Tells whether a terminal or a browser obeys it instead of showing it: a control character, or one that decides on
+/// lines or on the direction of the text around it.
 #[must_use]
 pub fn is_obeyed(letter: char) -> bool {
     letter.is_control()

@@ -142,9 +142,7 @@ impl Job {
         let several = !takes_several_nodes || spread || nodes.len() >= FAULTY_NODES_UNTIL_BLAMED;
         several && self.node_faults + 1 >= NODE_FAULTS_UNTIL_BLAMED
     }
-}
 
-impl Job {
     /// The attempt that computes under `allocation`.
     pub(crate) fn attempt_under(&self, allocation: &Allocation) -> Option<&Attempt> {
         self.history.iter().rev().find(|attempt| attempt.number == allocation.attempt)

@@ -1,4 +1,4 @@
-//! Which worker of a gang decides how it ends.
+//! The worker of a gang that decides how it ends.
 
 use tessera_ledger::{
     Attempt, CardKind, Command, JobId, JobState, Level, NodeId, Observation, PlanPart, PlannedWorker, Rank, Reason,
@@ -25,7 +25,7 @@ fn running() -> (Pool, JobId) {
     running_at(Level::NEWEST)
 }
 
-/// What a worker says that was told to stop.
+/// The report of a worker that was told to stop.
 fn obeyed(code: i32) -> Observation {
     stopped(StopCause::Ordered, Some(code))
 }

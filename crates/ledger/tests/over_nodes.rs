@@ -120,7 +120,7 @@ fn a_server_that_ends_well_before_its_program_ends_nothing() {
     assert_eq!((of(&pool, job).state, of(&pool, job).history[0].exit_code), (JobState::Failed, Some(3)));
 }
 
-/// What is told of the end of its first attempt: the worker that decided, its code and the reason.
+/// The end of its first attempt, as it is told: the worker that decided, its code and the reason.
 fn told(pool: &Pool, job: JobId) -> (Option<Rank>, Option<i32>, Option<Reason>) {
     let ended = &of(pool, job).history[0];
     (ended.decisive, ended.exit_code, ended.reason.clone())

@@ -14,7 +14,7 @@ pub const OTHER_QUEUES: &str = "all others";
 /// The label whose values are queues.
 const QUEUE: &str = "queue";
 
-/// Which queues are shown by name, and the series that end with them.
+/// The queues that are shown by name, and the series that end with them.
 #[derive(Debug, Default)]
 pub struct QueueLabels {
     shown: Mutex<BTreeSet<String>>,

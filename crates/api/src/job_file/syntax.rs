@@ -82,7 +82,7 @@ pub(super) fn read(text: &str, notation: Notation) -> Result<JobFile, JobFileErr
     read.map_err(|(failure, path)| JobFileError::of(complaint(text, notation, failure, &path)))
 }
 
-/// What a reader says, and at which field.
+/// The words of a reader, and the field that they are about.
 type Told = (Failure, String);
 
 fn of_yaml(text: &str) -> Result<JobFile, Told> {
@@ -193,7 +193,7 @@ fn complaint(text: &str, notation: Notation, failure: Failure, path: &str) -> Co
     Complaint { place, field, problem: shortened(&plain(&failure.message)), hint: None }
 }
 
-/// Why a reader went no further.
+/// The reason for which a reader goes no further.
 const TOO_DEEP: &str = "no field of a job file has lists or mappings more than four deep";
 
 /// A reader's words without the names of our types.

@@ -149,7 +149,7 @@ pub struct Word(pub String);
 /// Reads a [`Word`].
 #[derive(Clone, Copy, Debug)]
 struct WordReader {
-    /// Whether there is one under the same name already.
+    /// Set when there is one under the same name already.
     twice: bool,
 }
 

@@ -109,8 +109,9 @@ impl Collector for Scraped {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let mut scrape = Scrape::new(encoder);
         let scrape = &mut scrape;
-        // Only the leader hears of queues that go, at once, so that others get their places before anybody asks; members
-        // that follow end series here. Each queue is looked for in the newest state: it may have come since this began.
+        // Only the leader hears of queues that go, at once, so that others get their places before anybody asks;
+        // members that follow end series here. Each queue is looked for in the newest state: it may have come since
+        // this began.
         self.queues.keep(|queue| self.view.current().queue(queue).is_some());
         let state = self.view.current();
         blocks(scrape, &state)?;
