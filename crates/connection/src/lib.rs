@@ -51,10 +51,18 @@ macro_rules! writes_through {
     };
 }
 
+#[cfg(feature = "seats")]
+mod gathering;
 mod inbound;
+#[cfg(feature = "pages")]
+pub mod names;
 mod outbound;
 #[cfg(feature = "pages")]
 pub mod pages;
+#[cfg(feature = "seats")]
+pub mod seated;
+#[cfg(feature = "seats")]
+pub mod seats;
 mod transport;
 
 use std::any::Any;

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tessera_connection::names::name_of;
 use tessera_consensus::{BadConfig, ConsensusConfig};
 use tessera_controller::backup::BackupPlan;
 use tessera_controller::config::{ControllerConfig, MassLoss, Timings, UsageSettings};
 use tessera_ledger::Level;
 
-use crate::json_face::name_of;
 use crate::limits::MemberLimits;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

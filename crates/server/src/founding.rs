@@ -10,9 +10,12 @@ mod introduction;
 
 use std::time::Duration;
 
+use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::Refusal;
 use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use tessera_api::v1::{self, ErrorReason};
+use tessera_connection::seated::incoming;
+use tessera_connection::seats::{SeatLimits, Seats};
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
 use tessera_ledger::Level;
@@ -29,9 +32,7 @@ pub use introduction::{IntroduceError, introduce};
 pub(crate) use introduction::{highest_level_of, introduced_as};
 
 use self::founders::Founders;
-use crate::connections::incoming;
-use crate::limits::{LimitMeters, MemberLimits};
-use crate::seats::Seats;
+use crate::limits::MemberLimits;
 use crate::services::Answers;
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
@@ -98,8 +99,8 @@ pub(crate) async fn wait(
     let (told, mut named) = mpsc::channel(1);
     let closing = end.child_token();
     // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
-    let limits = MemberLimits { silence: SILENCE, ..MemberLimits::default() };
-    let seats = Seats::new(&limits, &LimitMeters::new(limits));
+    let limits = SeatLimits { silence: SILENCE, ..MemberLimits::default().seats() };
+    let seats = Seats::new(limits, Gauge::default());
     let nobody = Nobody { advertise: advertise.to_owned(), highest_level, outbound: outbound.clone(), told };
     let serving = Server::builder()
         .add_routes(Routes::from(

@@ -34,6 +34,7 @@ use tessera_api::v1::queue_service_server::QueueServiceServer;
 use tessera_api::v1::usage_service_server::UsageServiceServer;
 use tessera_api::{FILE_DESCRIPTOR_SET, limits};
 use tessera_connection::Inbound;
+use tessera_connection::seats::Seats;
 use tessera_consensus::raft_service;
 use tessera_gateway::{Gateway, GatewayError, Rights, Stack};
 use tokio::time::timeout;
@@ -44,8 +45,7 @@ use tower::Layer;
 
 use crate::connections::incoming_beside_lines;
 use crate::json_face::JsonFace;
-use crate::limits::{LimitMeters, MemberLimits};
-use crate::seats::Seats;
+use crate::limits::{LimitMeters, Limited, MemberLimits};
 use crate::services::forward::{Channels, LeaderLayer};
 use crate::services::readiness::Readiness;
 use crate::services::watch::{WatchMeters, WatchSettings};
@@ -124,7 +124,7 @@ pub async fn serve<A: AgentService>(
     }
     let (reporter, health) = tonic_health::server::health_reporter();
     let reporting = tokio::spawn(Readiness::of(pool.clone()).report(reporter, shutdown.clone()));
-    let seats = Seats::new(&settings.limits, &limits);
+    let seats = Seats::new(settings.limits.seats(), limits.used(Limited::Connections));
     let admit = AdmitLayer::new(methods.clone(), &settings.limits, limits.clone());
     let desk = Desk::new(pool.clone(), &settings, watches, limits, shutdown.clone());
     let mut routes = api(&desk).add_service(raft_service(pool.consensus())).add_service(health).add_service(agents);

@@ -12,14 +12,12 @@ mod connections;
 #[cfg(feature = "rocksdb")]
 mod consensus_runtime;
 pub mod founding;
-mod gathering;
 pub mod grpc;
 pub mod http;
 pub mod json_face;
 pub mod limits;
 pub mod member;
 mod run_error;
-mod seats;
 pub mod services;
 mod whereabouts;
 

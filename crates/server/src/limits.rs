@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tessera_api::error::{LIMIT, Refusal};
 use tessera_api::v1::ErrorReason;
+use tessera_connection::seats::SeatLimits;
 use tessera_metrics::{Counters, Gauges, table};
 use tonic::Status;
 
@@ -51,6 +52,11 @@ impl Default for MemberLimits {
 }
 
 impl MemberLimits {
+    /// The part that bounds connections.
+    pub(crate) const fn seats(&self) -> SeatLimits {
+        SeatLimits { connections: self.connections, silence: self.silence }
+    }
+
     /// What must hold, each with the sentence that says so.
     #[must_use]
     pub fn rules(&self) -> [(bool, &'static str); 4] {

@@ -20,6 +20,8 @@ use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::metadata;
+use tessera_connection::seated::Arrival;
+use tessera_connection::seats::{Calling, Guest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::body::Body;
@@ -27,9 +29,7 @@ use tower::{Layer, Service};
 
 use super::arriving::Arriving;
 use super::methods::Methods;
-use crate::connections::Arrival;
 use crate::limits::{LimitMeters, Limited, MemberLimits, Use};
-use crate::seats::{Calling, Guest};
 
 /// Beginning of the paths of what members say to each other.
 const MEMBERS: &str = "/tessera.raft.";

@@ -14,6 +14,7 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
 use tessera_api::error::code_name;
 use tessera_api::metadata::TRACEPARENT;
+use tessera_connection::seated::Arrival;
 use tessera_otlp::Span;
 use tessera_otlp::span::within;
 use tessera_otlp::traceparent::sampled_trace;
@@ -25,7 +26,6 @@ use tracing::Instrument;
 
 use super::meter::{CallMeters, MethodMeter};
 use super::methods::Methods;
-use crate::connections::Arrival;
 
 /// Adds spans and meters to a server.
 #[derive(Clone, Debug)]

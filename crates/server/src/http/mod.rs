@@ -75,10 +75,11 @@ pub fn router(
         .route("/v1/map:watch", get(map::watch))
         .route("/v1/{*path}", any(ask))
         .merge(tessera_console::router())
-        .layer(from_fn_with_state(json.clone(), JsonFace::guard));
-    Router::new()
         .route("/metrics", get(metrics::page))
         .route("/metrics/detail/jobs", get(metrics::jobs))
+        .layer(from_fn_with_state(json.clone(), JsonFace::guard));
+    // Health says nothing of the pool, and is asked for by any name.
+    Router::new()
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .merge(pool)

@@ -1,7 +1,7 @@
-//! Who has a seat at a member: each connection has one from when it is accepted until it is closed.
+//! The seats of a process for connections: each has one from when it is accepted until it is closed.
 //!
-//! A connection is nobody's until its first call says whose it is. Agents and other members keep theirs whatever
-//! clients do; clients may have so many and no more. A connection over which no call comes is closed after a while, and
+//! A connection is nobody's until its first call says whose it is. At a member, agents and other members keep theirs
+//! whatever clients do; clients may have so many and no more. A connection over which no call comes is closed after a while, and
 //! after a second when too many of them wait: the oldest goes, so that who has something to say always finds a place,
 //! and a flood of silent connections takes nothing but places of silent connections. Nobody is accepted before there is
 //! a place: what does not come at once waits with the kernel, and every connection has that second to say something.
@@ -16,14 +16,21 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::limits::{LimitMeters, Limited, MemberLimits};
-
-/// How long a connection may always take to say something, however many wait.
+/// The time that a connection always has to say something, however many wait.
 const HEARING: Duration = Duration::from_secs(1);
 
-/// Who is at the other end of a connection.
+/// Bounds on the connections that come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guest {
+pub struct SeatLimits {
+    /// Connections of clients. A quarter as many again may be open that have made no call yet.
+    pub connections: usize,
+    /// The time for which a connection may be open without any call.
+    pub silence: Duration,
+}
+
+/// The kind of whoever is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guest {
     /// No call has come yet.
     Nobody,
     Client,
@@ -31,9 +38,9 @@ pub(crate) enum Guest {
     Own,
 }
 
-/// All seats of a member. Clones are the same seats.
+/// All seats of a process. Clones are the same seats.
 #[derive(Clone, Debug)]
-pub(crate) struct Seats {
+pub struct Seats {
     shared: Arc<Shared>,
 }
 
@@ -57,20 +64,22 @@ struct Book {
 }
 
 impl Seats {
-    pub(crate) fn new(limits: &MemberLimits, meters: &LimitMeters) -> Self {
+    /// Seats within limits; `used` is set to how many clients have.
+    #[must_use]
+    pub fn new(limits: SeatLimits, used: Gauge) -> Self {
         let shared = Shared {
             clients: limits.connections,
             silent: limits.connections.div_ceil(4).max(16),
             silence: limits.silence,
-            used: meters.used(Limited::Connections),
+            used,
             book: Mutex::default(),
             freed: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// A seat for a connection, as soon as there is one.
-    pub(crate) async fn take(&self) -> Seat {
+    /// Takes a seat for a connection, as soon as there is one.
+    pub async fn take(&self) -> Seat {
         loop {
             let freed = self.shared.freed.notified();
             match self.try_take(Instant::now()) {
@@ -116,7 +125,7 @@ impl Shared {
 
 /// The seat of one connection; its calls carry clones of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat(Arc<Taken>);
+pub struct Seat(Arc<Taken>);
 
 #[derive(Debug)]
 struct Taken {
@@ -130,7 +139,7 @@ struct Taken {
 
 /// A call under way over a connection.
 #[derive(Debug)]
-pub(crate) struct Calling(Seat);
+pub struct Calling(Seat);
 
 impl Drop for Calling {
     fn drop(&mut self) {
@@ -139,8 +148,9 @@ impl Drop for Calling {
 }
 
 impl Seat {
-    /// A call says who is at the other end. False: it is a client, and there are as many as may be.
-    pub(crate) fn belongs_to(&self, guest: Guest) -> bool {
+    /// Notes whose the connection is, which a call says. False: it is a client, and there are as many as may be.
+    #[must_use]
+    pub fn belongs_to(&self, guest: Guest) -> bool {
         let mut present = self.0.guest();
         // An agent that asks as clients do remains an agent.
         if *present == guest || *present == Guest::Own {
@@ -161,29 +171,34 @@ impl Seat {
         true
     }
 
-    /// A call that will be answered soon comes over the connection.
-    pub(crate) fn call(&self) -> Calling {
+    /// Counts a call that comes over the connection and will be answered soon.
+    #[must_use]
+    pub fn call(&self) -> Calling {
         self.0.calls.fetch_add(1, Ordering::Relaxed);
         Calling(self.clone())
     }
 
-    /// Whether such calls are under way.
-    pub(crate) fn has_calls(&self) -> bool {
+    /// Tells whether such calls are under way.
+    #[must_use]
+    pub fn has_calls(&self) -> bool {
         self.0.calls.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether any call has come.
-    pub(crate) fn is_silent(&self) -> bool {
+    /// Tells whether no call has come yet.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
         *self.0.guest() == Guest::Nobody
     }
 
-    /// How long it may stay so.
-    pub(crate) fn silence(&self) -> Duration {
+    /// The time for which it may stay so.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
         self.0.shared.silence
     }
 
-    /// Cancelled when the connection is to be closed.
-    pub(crate) fn closing(&self) -> CancellationToken {
+    /// The token that is cancelled when the connection is to be closed.
+    #[must_use]
+    pub fn closing(&self) -> CancellationToken {
         self.0.closing.clone()
     }
 }
@@ -212,8 +227,7 @@ mod tests {
     use super::*;
 
     fn seats(connections: usize) -> Seats {
-        let limits = MemberLimits { connections, ..MemberLimits::default() };
-        Seats::new(&limits, &LimitMeters::new(limits))
+        Seats::new(SeatLimits { connections, silence: Duration::from_secs(10) }, Gauge::default())
     }
 
     #[tokio::test]
