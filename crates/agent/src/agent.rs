@@ -248,6 +248,7 @@ impl Agent {
         }
         let ahead = launcher.clone();
         tasks.once("spare", async move { ahead.make_spare().await });
+        let names = self.config.names();
         let keeper = TermKeeper::new(self.identity, self.config.node_name.clone(), self.config.data_dir.clone());
         let (output_retention, of_pool) = watch::channel(None);
         let host = ProcessHost { launcher, keeper, boot_id: self.boot_id, output_retention };
@@ -259,7 +260,8 @@ impl Agent {
         tasks.critical("cards", watch_cards(self.devices, self.folders.clone(), turns, address.clone(), end.clone()));
         let meters = Meters { actors: meters, checkpoints: self.shelf.clone() };
         let page = Page { node: address.clone(), meters: meters.clone() };
-        tasks.once("logs", serve(self.logs, self.folders.clone(), page, self.shelf.service(), end.clone()));
+        let limits = self.config.limits.clone();
+        tasks.once("logs", serve(self.logs, self.folders.clone(), page, self.shelf.service(), limits, end.clone()));
         if !self.config.data_dirs.is_empty() {
             let (folders, interval) = (self.config.data_dirs, self.config.data_scan);
             tasks.critical("data", watch_data(folders, data, interval, address.clone(), end.clone()));
@@ -267,7 +269,7 @@ impl Agent {
         tasks.critical("pulse", show_pulse(self.pulse, address.clone(), end.clone()));
         tasks.once("otlp", push_metrics(address.clone(), meters.clone(), end.clone()));
         if let Some(inbound) = self.http {
-            tasks.once("http", serve_http(inbound, address.clone(), meters, end.clone()));
+            tasks.once("http", serve_http(inbound, address.clone(), meters, names, end.clone()));
         }
         tasks.once("cleaning", remove_expired(self.folders, self.shelf, retention, end.clone()));
         see_off_stragglers(&workers, self.config.limits.kill_confirmation, &tasks, &end);

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 use tessera_client::{Address, BadAddress};
+use tessera_connection::names::{KnownNames, name_of};
+use tessera_connection::seats::SeatLimits;
 use tessera_devices::TimeSlicing;
 use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL};
 
@@ -54,7 +56,7 @@ impl Default for SupervisorCommand {
     }
 }
 
-/// Bounds on what workers may leave on the node.
+/// Bounds on what workers may leave on the node, and on those who ask its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one file of output before the next one is begun.
@@ -69,6 +71,10 @@ pub struct Limits {
     pub longest_lease: Duration,
     /// Processes and threads that a worker has at once at most.
     pub processes_per_worker: u64,
+    /// Connections of those who ask this agent.
+    pub seats: SeatLimits,
+    /// Streams of output that are read at once.
+    pub log_streams: usize,
 }
 
 /// How far a lease may reach unless configured otherwise: far longer than any pool's, and not for ever.
@@ -83,6 +89,8 @@ impl Default for Limits {
             kill_confirmation: Duration::from_secs(3),
             longest_lease: LONGEST_LEASE,
             processes_per_worker: processes_per_worker(),
+            seats: SeatLimits { connections: 1024, silence: Duration::from_secs(10) },
+            log_streams: 1024,
         }
     }
 }
@@ -135,6 +143,8 @@ pub struct AgentConfig {
     pub advertise: Option<String>,
     /// Where `/metrics`, `/livez` and `/readyz` are served (HTTP); `None`: nowhere.
     pub http_listen: Option<SocketAddr>,
+    /// Names beside those of the node and of `advertise` by which its pages may be called.
+    pub http_names: Vec<String>,
     /// Host name or address by which workers of other nodes reach this one (`MASTER_ADDR`).
     pub worker_host: String,
     pub labels: BTreeMap<String, String>,
@@ -175,6 +185,7 @@ impl AgentConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,
             http_listen: None,
+            http_names: Vec::new(),
             worker_host: "127.0.0.1".to_owned(),
             labels: BTreeMap::new(),
             cards: CardSource::default(),
@@ -197,6 +208,13 @@ impl AgentConfig {
     #[must_use]
     pub fn effective_cgroup_root(&self) -> String {
         self.cgroup_root.clone().unwrap_or_else(|| format!("tessera/{}", self.node_name))
+    }
+
+    /// The names by which people reach it.
+    pub(crate) fn names(&self) -> KnownNames {
+        let advertised = self.advertise.as_deref().map(|address| name_of(address).to_owned());
+        let own = [self.node_name.clone(), self.worker_host.clone()].into_iter().chain(advertised);
+        KnownNames::of(own.chain(self.http_names.iter().cloned()))
     }
 
     /// Checks everything that can be checked without starting.
@@ -276,6 +294,12 @@ impl Limits {
         }
         if self.longest_lease < Duration::from_secs(1) {
             return Err(ConfigError::new("longest_lease", "it is below 1s", "give more than the pool's kill_after"));
+        }
+        if self.seats.connections == 0 || self.log_streams == 0 {
+            return Err(ConfigError::new("limits", "`connections` or `log_streams` is zero", "let in at least one"));
+        }
+        if self.seats.silence < Duration::from_secs(1) {
+            return Err(ConfigError::new("silence", "it is below 1s", "give callers a second to say something"));
         }
         if !(1..=MOST_PROCESSES).contains(&self.processes_per_worker) {
             let problem = format!("it is not between 1 and {MOST_PROCESSES}");
@@ -385,5 +409,7 @@ mod tests {
         for most in [0, u64::MAX] {
             assert_eq!(refused_field(|c| c.limits.processes_per_worker = most), Some("processes_per_worker"));
         }
+        assert_eq!(refused_field(|c| c.limits.log_streams = 0), Some("limits"));
+        assert_eq!(refused_field(|c| c.limits.seats.silence = Duration::ZERO), Some("silence"));
     }
 }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tessera_actor::{Address, AskError, Pulse, exposition};
 use tessera_connection::Inbound;
+use tessera_connection::names::KnownNames;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -33,10 +35,19 @@ impl Page {
     }
 }
 
-/// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`.
-pub async fn serve_http(inbound: Inbound, node: Address<Input>, meters: Meters, end: CancellationToken) {
+/// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`, the first
+/// to whoever calls the agent by one of its `names`.
+pub async fn serve_http(
+    inbound: Inbound,
+    node: Address<Input>,
+    meters: Meters,
+    names: KnownNames,
+    end: CancellationToken,
+) {
     let router = Router::new()
         .route("/metrics", get(metrics))
+        .layer(from_fn_with_state(names, guard))
+        // Health says nothing of the node's work, and is asked for by any name.
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .with_state(Page { node, meters });
@@ -51,6 +62,14 @@ pub async fn push_metrics(node: Address<Input>, meters: Meters, end: Cancellatio
         async move { context.text().await.ok() }
     };
     tessera_otlp::push(shown, end).await;
+}
+
+/// Lets those requests through that call this agent by a name that it knows.
+async fn guard(State(names): State<KnownNames>, request: Request, next: Next) -> Response {
+    match names.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(unknown) => (StatusCode::FORBIDDEN, format!("{unknown}\n")).into_response(),
+    }
 }
 
 /// Beats as long as the node's loop answers, until `end`.

@@ -5,23 +5,30 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::unfold;
+use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::Refusal;
 use tessera_api::agent::diagnostic_part;
+use tessera_api::error::LIMIT;
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 use tessera_connection::Inbound;
+use tessera_connection::seated::{Arrival, incoming};
+use tessera_connection::seats::{Guest, Seats};
 use tessera_diagnostics::Part;
 use tessera_ledger::wire::duration_to_wire;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
+use tonic::service::{InterceptorLayer, Routes};
 use tonic::{Request, Response, Status as Answer};
 
+use crate::config::Limits;
 use crate::device::Reached;
 use crate::http::Page;
 use crate::node::from_ref;
@@ -32,28 +39,53 @@ use crate::worker::folder::{WorkerFolder, WorkerFolders};
 
 /// Bytes of one piece.
 const PIECE: usize = 64 * 1024;
-/// How often a followed output is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// The pause before a followed output is looked at again, and the longest: it doubles while nothing comes.
+const LOOK: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(400)];
+/// Calls that one connection may have open at once; further ones wait.
+const CALLS_PER_CONNECTION: u32 = 4096;
+/// Looks at files at once: what followers read must not keep the node from its own files.
+const LOOKS: usize = 16;
 
-/// Serves workers' output, and checkpoints to other agents, until `end`.
+/// Serves workers' output, and checkpoints to other agents, until `end`, within limits.
 pub(crate) async fn serve(
     inbound: Inbound,
     folders: WorkerFolders,
     page: Page,
     checkpoints: Routes,
+    limits: Limits,
     end: CancellationToken,
 ) {
-    let service = WorkerServiceServer::new(LogService { folders, page, end: end.clone() });
-    let server = tonic::transport::Server::builder().add_routes(checkpoints).add_service(service);
-    let served = server.serve_with_incoming_shutdown(inbound.incoming(), end.cancelled_owned()).await;
+    let Limits { seats, log_streams, .. } = limits;
+    let [streams, looks] = [log_streams, LOOKS].map(|most| Arc::new(Semaphore::new(most)));
+    let service = LogService { folders, page, log_streams, streams, looks, end: end.clone() };
+    let incoming = incoming(inbound, Seats::new(seats, Gauge::default()));
+    let server = tonic::transport::Server::builder()
+        .layer(InterceptorLayer::new(move |request| seated(request, seats.connections)))
+        .max_concurrent_streams(CALLS_PER_CONNECTION)
+        .add_routes(checkpoints)
+        .add_service(WorkerServiceServer::new(service));
+    let served = server.serve_with_incoming_shutdown(incoming, end.cancelled_owned()).await;
     if let Err(error) = served {
         tracing::error!(%error, "output cannot be served any more");
     }
 }
 
+/// Lets a call through over a connection that has a seat, or gets one now.
+fn seated(request: Request<()>, most: usize) -> Result<Request<()>, Answer> {
+    let arrival = request.extensions().get::<Arrival>();
+    if arrival.is_none_or(|arrival| arrival.seat.belongs_to(Guest::Client)) {
+        return Ok(request);
+    }
+    let message = format!("this agent keeps {most} connections and has as many; close some, or try again later");
+    Err(Refusal::new(wire::ErrorReason::TooManyConnections, message).with(LIMIT, most.to_string()).into())
+}
+
 struct LogService {
     folders: WorkerFolders,
     page: Page,
+    log_streams: usize,
+    streams: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
     end: CancellationToken,
 }
 
@@ -95,10 +127,16 @@ impl WorkerService for LogService {
             wire::LogStream::Stderr => Output::Stderr,
             wire::LogStream::Stdout | wire::LogStream::Unspecified => Output::Stdout,
         };
+        let most = self.log_streams;
+        let place = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            let message = format!("{most} outputs are read from this agent, as many as may be; try again later");
+            Refusal::new(wire::ErrorReason::TooManyLogStreams, message).with(LIMIT, most.to_string())
+        })?;
         let folder = self.folders.of(worker);
         let opened = tokio::task::spawn_blocking(move || open(worker, folder, output, request.offset)).await;
         let reader = opened.map_err(|error| unreadable(io::Error::other(error)))??;
-        let following = Following { reader, follow: request.follow, end: self.end.clone() };
+        let (looks, end) = (Arc::clone(&self.looks), self.end.clone());
+        let following = Following { reader, follow: request.follow, looks, place, end };
         let pieces = unfold(Some(following), |following| async move { following?.piece().await });
         Ok(Response::new(Box::pin(pieces)))
     }
@@ -153,14 +191,19 @@ fn leaving() -> Answer {
 struct Following {
     reader: LogReader,
     follow: bool,
+    looks: Arc<Semaphore>,
+    /// Its place among the streams that may be read at once.
+    place: OwnedSemaphorePermit,
     end: CancellationToken,
 }
 
 impl Following {
     /// The next piece, waited for if need be; `None` at the end, or after an error.
     async fn piece(self) -> Option<(Result<wire::ReadLogsResponse, Answer>, Option<Self>)> {
-        let Self { mut reader, follow, end } = self;
+        let Self { mut reader, follow, looks, place, end } = self;
+        let [mut pause, longest] = LOOK;
         loop {
+            let look = looks.acquire().await;
             let read = move || {
                 // Looked at before reading: what was written before the end is read after it.
                 let over = !follow || reader.is_over();
@@ -171,16 +214,20 @@ impl Following {
                 Ok(read) => read,
                 Err(error) => return Some((Err(unreadable(io::Error::other(error))), None)),
             };
+            drop(look);
             reader = back;
             match piece {
                 Ok(Some((offset, data))) => {
-                    return Some((Ok(wire::ReadLogsResponse { offset, data }), Some(Self { reader, follow, end })));
+                    return Some((
+                        Ok(wire::ReadLogsResponse { offset, data }),
+                        Some(Self { reader, follow, looks, place, end }),
+                    ));
                 }
                 Ok(None) if over => return None,
                 Ok(None) => {
                     tokio::select! {
                         () = end.cancelled() => return Some((Err(leaving()), None)),
-                        () = sleep(LOOK) => {}
+                        () = sleep(pause) => pause = longest.min(pause * 2),
                     }
                 }
                 Err(error) => return Some((Err(unreadable(error)), None)),
@@ -264,7 +311,11 @@ mod tests {
         let (_data, reader) = reader(32);
         let end = CancellationToken::new();
         end.cancel();
-        let (told, rest) = Following { reader, follow: true, end }.piece().await.expect("not the end of the output");
+        let looks = Arc::new(Semaphore::new(1));
+        let place = Arc::clone(&looks).acquire_owned().await.expect("nobody closes it");
+        looks.add_permits(1);
+        let following = Following { reader, follow: true, looks, place, end };
+        let (told, rest) = following.piece().await.expect("not the end of the output");
         assert_eq!(told.expect_err("there is no piece").code(), tonic::Code::Unavailable);
         assert!(rest.is_none());
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::unistd::{Group, User, geteuid, getgrouplist};
+use nix::unistd::{Gid, Group, Uid, User, geteuid, getgrouplist};
 use serde::{Deserialize, Serialize};
 
 use super::folder::WorkerFolders;
@@ -107,8 +107,9 @@ impl fmt::Display for UserIds {
 pub enum RunAs {
     /// Those of each job as a user id of its own from this range.
     Range(UserIds),
-    /// As the account of the host that has the name of the job's submitter.
-    Submitter,
+    /// As the account of the host that has the name of the job's submitter, if its user id is at least this: accounts
+    /// below belong to services, and a submitter says of himself who he is.
+    Submitter { least_uid: u32 },
     /// As the agent: for hosts of one person, where work may do what the person may.
     Agent,
 }
@@ -129,8 +130,8 @@ pub enum AccountError {
     )]
     Unknown(String),
     /// An account that work may not run under.
-    #[error("this node runs work under the account of its submitter, and `{0}` is root; submit as somebody else")]
-    Root(String),
+    #[error("this node runs work under the account of its submitter, and `{name}` {why}; submit as somebody else")]
+    Closed { name: String, why: String },
     /// The system does not say.
     #[error("the accounts of this node cannot be read: {0}")]
     Unreadable(#[source] nix::errno::Errno),
@@ -141,6 +142,12 @@ pub enum AccountError {
     #[error("this node has no group called `{0}`, which its configuration gives to workers")]
     UnknownGroup(String),
 }
+
+/// The least user id of a person's account unless configured otherwise, as the tools of distributions have it.
+pub const LEAST_UID: u32 = 1000;
+
+/// Groups whose members become root, or who are the control plane: by what they may open, by whom they may ask.
+const POWERFUL_GROUPS: [&str; 9] = ["root", "disk", "docker", "kvm", "lxd", "shadow", "sudo", "wheel", "tessera"];
 
 /// Gives workers their identities.
 #[derive(Clone, Debug)]
@@ -176,7 +183,7 @@ impl Accounts {
     pub fn take(&self, worker: WorkerId, job: u64, submitter: &str) -> Result<Option<Account>, AccountError> {
         match self.run_as {
             RunAs::Agent => Ok(None),
-            RunAs::Submitter => self.of_person(submitter).map(Some),
+            RunAs::Submitter { least_uid } => self.of_person(submitter, least_uid).map(Some),
             RunAs::Range(ids) => {
                 let uid = self.free_id(worker, job, ids).ok_or(AccountError::Exhausted(ids.count))?;
                 Ok(Some(Account { uid, gid: uid, groups: self.groups.clone(), person: None }))
@@ -210,15 +217,18 @@ impl Accounts {
         Some(uid)
     }
 
-    fn of_person(&self, name: &str) -> Result<Account, AccountError> {
+    fn of_person(&self, name: &str, least_uid: u32) -> Result<Account, AccountError> {
         let user = User::from_name(name).map_err(AccountError::Unreadable)?;
         let user = user.ok_or_else(|| AccountError::Unknown(name.to_owned()))?;
-        if user.uid.is_root() {
-            return Err(AccountError::Root(name.to_owned()));
-        }
         let text = CString::new(name).map_err(|_| AccountError::Unknown(name.to_owned()))?;
         let own = getgrouplist(&text, user.gid).map_err(AccountError::Unreadable)?;
-        let groups = own.into_iter().map(nix::unistd::Gid::as_raw).chain(self.groups.iter().copied()).collect();
+        let named = |gid: &Gid| Group::from_gid(*gid).map(|group| group.map(|group| group.name));
+        let names: Vec<Option<String>> =
+            own.iter().map(named).collect::<Result<_, _>>().map_err(AccountError::Unreadable)?;
+        if let Some(why) = why_closed(user.uid, least_uid, names.iter().flatten()) {
+            return Err(AccountError::Closed { name: name.to_owned(), why });
+        }
+        let groups = own.into_iter().map(Gid::as_raw).chain(self.groups.iter().copied()).collect();
         let person = Person { name: user.name, home: user.dir.display().to_string() };
         Ok(Account { uid: user.uid.as_raw(), gid: user.gid.as_raw(), groups, person: Some(person) })
     }
@@ -227,6 +237,15 @@ impl Accounts {
         // Every change is one insertion or removal: a panic elsewhere leaves nothing half made.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Says why no work runs under an account, if none does.
+fn why_closed<'a>(uid: Uid, least_uid: u32, groups: impl IntoIterator<Item = &'a String>) -> Option<String> {
+    if uid.as_raw() < least_uid || uid.is_root() || uid == geteuid() {
+        return Some(format!("is no person's account: its user id is {uid}, and work runs from {least_uid} on"));
+    }
+    let powerful = groups.into_iter().find(|group| POWERFUL_GROUPS.contains(&group.as_str()))?;
+    Some(format!("is in the group `{powerful}`, whose members may become root"))
 }
 
 #[cfg(test)]
@@ -269,11 +288,20 @@ mod tests {
     }
 
     #[test]
-    fn a_submitter_without_an_account_and_root_are_refused() {
-        let accounts = Accounts::new(RunAs::Submitter, &[]).expect("no groups");
+    fn a_submitter_without_an_account_and_accounts_of_services_are_refused() {
+        let accounts = Accounts::new(RunAs::Submitter { least_uid: LEAST_UID }, &[]).expect("no groups");
         let refused = |name: &str| accounts.take(worker(1, 0), 1, name).expect_err("refused").to_string();
         assert!(refused("no-such-person-here").contains("no-such-person-here"));
-        assert!(refused("root").contains("root"));
+        for of_service in ["root", "daemon"] {
+            assert!(refused(of_service).contains("no person's account"), "{}", refused(of_service));
+        }
+        for (uid, groups, is_closed) in
+            [(1000, "docker", true), (999, "users", true), (0, "users", true), (1000, "users", false)]
+        {
+            let why = why_closed(Uid::from_raw(uid), LEAST_UID, &[groups.to_owned()]);
+            assert_eq!(why.is_some(), is_closed, "{uid} in {groups}: {why:?}");
+        }
+        assert!(why_closed(Uid::from_raw(0), 0, &[]).is_some(), "root is nobody's account, whatever was configured");
         let nobody = accounts.take(worker(1, 0), 1, "nobody").expect("every host has it").expect("an account");
         assert_eq!(nobody.person.expect("a person").name, "nobody");
         assert!(Accounts::new(RunAs::Agent, &["no-such-group".to_owned()]).is_err());

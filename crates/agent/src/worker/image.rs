@@ -3,9 +3,14 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, lchown};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::AtFlags;
+use nix::sys::stat::SFlag;
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
+
+use super::below;
 use super::folder::{CLOSED, WORK_FOLDER, WorkerFolder, remove_if_there};
 use crate::durable;
 use crate::supervisor::image::{IMAGE_FOLDER, ImageRecord, RECORD_FILE};
@@ -138,24 +143,15 @@ fn write_record(folder: &Path, record: &ImageRecord) -> io::Result<()> {
 
 /// Removes the names of sockets below a folder: no checkpoint holds them, and CRIU binds those that were bound anew.
 fn remove_sockets(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let (kind, path) = entry.and_then(|entry| Ok((entry.file_type()?, entry.path())))?;
-        if kind.is_socket() {
-            fs::remove_file(path)?;
-        } else if kind.is_dir() {
-            remove_sockets(&path)?;
-        }
-    }
-    Ok(())
+    below::each(folder, &mut |within, name, kind| match kind {
+        SFlag::S_IFSOCK => unlinkat(within, name, UnlinkatFlags::NoRemoveDir),
+        _ => Ok(()),
+    })
 }
 
-/// Gives a folder and everything in it to somebody; links are given themselves, and not followed.
-fn give(path: &Path, (user, group): (u32, u32)) -> io::Result<()> {
-    lchown(path, Some(user), Some(group))?;
-    if fs::symlink_metadata(path)?.is_dir() {
-        for entry in fs::read_dir(path)? {
-            give(&entry?.path(), (user, group))?;
-        }
-    }
-    Ok(())
+/// Gives a folder and everything in it to somebody, the folder last; links are given themselves, and not followed.
+fn give(folder: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+    let (uid, gid) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+    below::each(folder, &mut |within, name, _| fchownat(within, name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW))?;
+    lchown(folder, Some(user), Some(group))
 }

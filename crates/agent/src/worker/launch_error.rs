@@ -62,7 +62,7 @@ impl LaunchError {
         match self {
             Self::NothingToRun
             | Self::TooManySlices(_)
-            | Self::Account(AccountError::Unknown(_) | AccountError::Root(_)) => Cause::StartFailed,
+            | Self::Account(AccountError::Unknown(_) | AccountError::Closed { .. }) => Cause::StartFailed,
             Self::NoDevice
             | Self::NoCriu
             | Self::LongPath(_)

@@ -2,6 +2,7 @@
 //! when their supervisor is gone.
 
 mod account;
+mod below;
 mod blank;
 mod environment;
 pub mod folder;
@@ -22,7 +23,7 @@ mod used;
 mod vcard;
 mod written;
 
-pub use account::{Account, AccountError, Accounts, NotARange, Person, RunAs, UserIds, closed_to_others};
+pub use account::{Account, AccountError, Accounts, LEAST_UID, NotARange, Person, RunAs, UserIds, closed_to_others};
 
 pub(crate) use environment::{
     INHERITED, WORKER_DIR, falls_back, has_servers, inherited as inherited_environment, is_cooperative, is_elastic,

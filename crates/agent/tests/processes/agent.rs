@@ -279,6 +279,9 @@ async fn metrics_and_health_are_served() {
     assert!(get(&running.http, "/readyz").await.starts_with("HTTP/1.1 200"));
     let page = get(&running.http, "/metrics").await;
     assert!(page.contains("application/openmetrics-text"));
+    let strange = get_as(&running.http, "evil.example", "/metrics").await;
+    assert!(strange.starts_with("HTTP/1.1 403") && !strange.contains("tessera_agent"), "{strange}");
+    assert!(get_as(&running.http, "evil.example", "/livez").await.starts_with("HTTP/1.1 200"));
     for line in [
         "tessera_agent_workers{state=\"running\"} 1",
         "tessera_agent_connected 1",
@@ -307,7 +310,7 @@ async fn a_data_folder_belongs_to_one_agent() {
     running.stop().await;
 }
 
-async fn client(address: &str) -> WorkerServiceClient<tonic::transport::Channel> {
+pub async fn client(address: &str) -> WorkerServiceClient<tonic::transport::Channel> {
     let connected = Outbound::default().connect(address, &Terms::default()).await;
     WorkerServiceClient::new(connected.expect("it listens"))
 }
@@ -361,10 +364,15 @@ pub async fn follow_until(address: &str, allocation: u64, text: &str) -> String 
 }
 
 async fn get(address: &str, path: &str) -> String {
+    get_as(address, address, path).await
+}
+
+/// Asks for a page by another name.
+async fn get_as(address: &str, host: &str, path: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
     let request = format!(
-        "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: application/openmetrics-text\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: application/openmetrics-text\r\nconnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.expect("it reads");
     let mut answer = String::new();

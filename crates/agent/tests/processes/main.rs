@@ -10,6 +10,7 @@ mod hostile;
 mod identity;
 mod inheritance;
 mod leader;
+mod listeners;
 mod outlived;
 mod resting;
 mod supervisor;

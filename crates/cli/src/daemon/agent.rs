@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tessera_actor::Pulse;
 use tessera_agent::reach::{Reach, Wishes};
-use tessera_agent::worker::RunAs;
+use tessera_agent::worker::{LEAST_UID, RunAs};
 use tessera_agent::{AgentConfig, AgentError, CardSource, name_kept_in};
 use tessera_client::reach::source_towards;
 use tessera_client::{Address, BadAddress};
@@ -108,7 +108,7 @@ fn run_as(args: &AgentArgs, file: &AgentFile) -> RunAs {
     match args.run_as.or(file.run_as) {
         None if RunAs::default() == RunAs::Agent => RunAs::Agent,
         None | Some(RunAsWord::Range) => RunAs::Range(ids),
-        Some(RunAsWord::Submitter) => RunAs::Submitter,
+        Some(RunAsWord::Submitter) => RunAs::Submitter { least_uid: file.least_uid.unwrap_or(LEAST_UID) },
         Some(RunAsWord::Agent) => RunAs::Agent,
     }
 }
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(run_as(&agent, &file("run_as = 'range'")), RunAs::Agent);
         let ranged = run_as(&AgentArgs::default(), &file("run_as = 'range'\nuser_ids = '5000:100'"));
         assert_eq!(ranged, RunAs::Range(UserIds { first: 5000, count: 100 }));
-        assert_eq!(run_as(&AgentArgs::default(), &file("run_as = 'submitter'")), RunAs::Submitter);
+        assert_eq!(run_as(&AgentArgs::default(), &file("run_as = 'submitter'")), RunAs::Submitter { least_uid: 1000 });
         assert_eq!(run_as(&AgentArgs::default(), &file("")), RunAs::default());
         assert!(toml::from_str::<AgentFile>("user_ids = '0:5'").is_err(), "root is no worker's");
     }

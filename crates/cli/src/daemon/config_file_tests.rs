@@ -75,13 +75,14 @@ fn an_agent_has_its_own_fields() {
         &path,
         "name = 'node-a'\ncards = 'none'\ndata_dirs = ['/srv/data']\ndata_scan = '5s'\n\
                 [host]\ncpus = 30\nreserved_memory = '2GiB'\n[labels]\nrack = '7'\n[limits]\noutput_file = '4MiB'\n\
-                processes_per_worker = 500\n",
+                processes_per_worker = 500\nlog_streams = 3\nsilence = '4s'\n",
     )
     .expect("written");
     let file: AgentFile = load(Some(&path)).expect("good");
     let mut config = AgentConfig::new("x", "/data", Vec::new());
     file.apply(&mut config);
     assert_eq!((config.limits.output_file_bytes, config.limits.processes_per_worker), (4 << 20, 500));
+    assert_eq!((config.limits.log_streams, config.limits.seats.silence), (3, Duration::from_secs(4)));
     assert_eq!(config.data_dirs, [PathBuf::from("/srv/data")]);
     assert_eq!(config.data_scan, Duration::from_secs(5));
     assert_eq!((config.host.cpu.map(|cpu| cpu.0), config.host.memory), (Some(30_000), None));

@@ -238,7 +238,7 @@ impl Members {
     /// What a member shows to Prometheus.
     pub async fn page(&self, member: usize) -> String {
         let mut connection = TcpStream::connect(self.members[member].pages).await.expect("the pages are served");
-        let request = b"GET /metrics HTTP/1.1\r\nHost: member\r\nConnection: close\r\n\r\n";
+        let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         connection.write_all(request).await.expect("the request is taken");
         let mut page = String::new();
         connection.read_to_string(&mut page).await.expect("the page is text");

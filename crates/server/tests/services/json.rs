@@ -211,7 +211,7 @@ async fn a_strangers_name_that_leads_here_is_told_nothing() {
         let refused = ask(address, "GET", "/v1/jobs/1", &rebound, String::new()).await;
         assert_eq!((refused.code, refused.reason().as_str()), (StatusCode::FORBIDDEN, "UNKNOWN_NAME"));
     }
-    for path in ["/v1/map", "/console/"] {
+    for path in ["/v1/map", "/console/", "/metrics", "/metrics/detail/jobs"] {
         assert_eq!(
             ask(&pages.address, "GET", path, &rebound, String::new()).await.code,
             StatusCode::FORBIDDEN,

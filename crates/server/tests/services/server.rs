@@ -68,7 +68,7 @@ async fn the_services_can_be_asked_for_their_names() {
 /// Asks one of the plain pages.
 async fn page(address: std::net::SocketAddr, path: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("it answers");

@@ -25,12 +25,14 @@ pub struct AgentFile {
     pub listen: Option<SocketAddr>,
     pub advertise: Option<String>,
     pub http: Option<SocketAddr>,
+    http_names: Option<Vec<String>>,
     pub worker_host: Option<String>,
     pub cards: Option<CardsWord>,
     pub inventory: Option<PathBuf>,
     cgroup_root: Option<String>,
     pub run_as: Option<RunAsWord>,
     pub user_ids: Option<UserIds>,
+    pub least_uid: Option<u32>,
     #[serde(default)]
     pub worker_groups: Vec<String>,
     #[serde(default)]
@@ -109,6 +111,9 @@ struct LimitsSection {
     kill_confirmation: Option<Time>,
     longest_lease: Option<Time>,
     processes_per_worker: Option<u64>,
+    connections: Option<usize>,
+    silence: Option<Time>,
+    log_streams: Option<usize>,
 }
 
 impl AgentFile {
@@ -118,6 +123,7 @@ impl AgentFile {
         if self.cgroup_root.is_some() {
             config.cgroup_root.clone_from(&self.cgroup_root);
         }
+        set(&mut config.http_names, self.http_names.clone());
         config.data_dirs.clone_from(&self.data_dirs);
         set(&mut config.data_scan, time(self.data_scan));
         // `nodes` is the word for what is so when no store is named.
@@ -144,5 +150,8 @@ impl AgentFile {
         set(&mut config.limits.kill_confirmation, time(self.limits.kill_confirmation));
         set(&mut config.limits.longest_lease, time(self.limits.longest_lease));
         set(&mut config.limits.processes_per_worker, self.limits.processes_per_worker);
+        set(&mut config.limits.seats.connections, self.limits.connections);
+        set(&mut config.limits.seats.silence, time(self.limits.silence));
+        set(&mut config.limits.log_streams, self.limits.log_streams);
     }
 }

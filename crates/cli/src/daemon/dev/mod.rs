@@ -189,9 +189,7 @@ async fn greet(client: &Client, layout: &Layout) -> Result<(), Failure> {
     if rest || first != "127.0.0.1:7400" {
         text += &format!("\nin another terminal, first:\n  export TESSERA_SERVER={}\n", servers.join(","));
     }
-    let share = (pool.block_tflops).max(0.001);
-    text += &format!("\nthen try:\n  tessera pool map\n  tessera job run --tflops {share} -- echo hello\n");
-    text += "  tessera cluster status\n";
+    text += "\nthen try:\n  tessera pool map\n  tessera job run -- echo hello\n  tessera cluster status\n";
     if let Some(member) = layout.members.first() {
         text += &format!("\nor see it in a browser:\n  http://{}/\n", member.http);
     }
