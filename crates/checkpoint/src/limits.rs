@@ -9,6 +9,9 @@ use tokio::time::{Instant, sleep_until};
 
 pub(crate) const LARGEST_CHUNK: u64 = 64 << 20;
 
+/// Files, folders, pipes and links of a checkpoint at most.
+pub(crate) const MOST_ENTRIES: u64 = 1_000_000;
+
 /// Above so many chunks they become larger.
 const MANY: u64 = 25_000;
 

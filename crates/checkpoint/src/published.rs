@@ -8,7 +8,7 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::LARGEST_CHUNK;
+use crate::limits::{LARGEST_CHUNK, MOST_ENTRIES};
 use crate::{CheckpointId, StoredChunk};
 
 /// Version of the manifests that this release writes, and the newest it reads.
@@ -186,6 +186,12 @@ impl Published {
         };
         if self.chunks.iter().any(too_large) {
             return Err("a chunk is larger than chunks are");
+        }
+        if self.bytes > self.chunks.iter().map(|chunk| chunk.packed_bytes).sum() {
+            return Err("its files hold more than its chunks");
+        }
+        if self.entries > MOST_ENTRIES {
+            return Err("it has more files, folders and links than checkpoints have");
         }
         if self.chunks.iter().map(|chunk| chunk.stored_bytes).sum::<u64>() != self.stored_bytes {
             return Err("its chunks do not sum up");

@@ -17,6 +17,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 
 use crate::Error;
+use crate::limits::MOST_ENTRIES;
 
 /// How deep folders may lie in each other: each is open while what is in it is looked at.
 const DEEPEST: usize = 128;
@@ -43,7 +44,7 @@ pub(crate) fn walk(
     let failed = |error: nix::Error| Error::io(folder)(error.into());
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let opened = openat(AT_FDCWD, folder, flags, Mode::empty()).map_err(failed)?;
-    Walk { root: folder, visit, named: HashMap::new() }.folder(opened, Path::new(""), 0)
+    Walk { root: folder, visit, named: HashMap::new(), left: MOST_ENTRIES }.folder(opened, Path::new(""), 0)
 }
 
 struct Walk<'a> {
@@ -51,6 +52,8 @@ struct Walk<'a> {
     visit: &'a mut dyn FnMut(&Path, Found, &FileStat) -> Result<(), Error>,
     /// The first names of files that have several, with their device and number there.
     named: HashMap<(u64, u64), (PathBuf, FileStat)>,
+    /// Entries that may still come.
+    left: u64,
 }
 
 impl Walk<'_> {
@@ -69,12 +72,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn names(&self, opened: &mut Dir, path: &Path) -> Result<Vec<CString>, Error> {
+    fn names(&mut self, opened: &mut Dir, path: &Path) -> Result<Vec<CString>, Error> {
         let mut names = Vec::new();
         for entry in opened.iter() {
             let entry = entry.map_err(|error| self.failed(path, error))?;
             let name = entry.file_name();
             if name.to_bytes() != b"." && name.to_bytes() != b".." {
+                let left = self.left.checked_sub(1);
+                self.left = left.ok_or_else(|| {
+                    self.unsuitable(path, "with it there are more than 1,000,000 files, folders and links")
+                })?;
                 names.push(name.to_owned());
             }
         }

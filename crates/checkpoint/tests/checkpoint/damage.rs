@@ -43,6 +43,10 @@ async fn a_manifest_of_something_else_is_not_believed() {
     let mut sums = published.clone();
     sums.chunks.pop();
     assert!(complaint(sums).contains("sum up"));
+    let entries = 1_000_001;
+    assert!(complaint(Published { entries, ..published.clone() }).contains("more files, folders and links"));
+    let bytes = published.chunks.iter().map(|chunk| chunk.packed_bytes).sum::<u64>() + 1;
+    assert!(complaint(Published { bytes, ..published.clone() }).contains("more than its chunks"));
     for format in [FORMAT - 1, FORMAT + 1] {
         assert!(complaint(Published { format, ..published.clone() }).contains(&format!("format {format}")));
     }
