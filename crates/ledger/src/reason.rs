@@ -13,7 +13,7 @@ macro_rules! reasons {
     ($with:ident) => {
         $with! {
             /// It has not been considered yet.
-            Submitted = "SUBMITTED" ("submitted; not considered yet");
+            Submitted = "SUBMITTED" ("submitted; waits for blocks");
             /// It was submitted or put on hold.
             Held = "HELD" ("on hold; release it to have it considered");
             /// It waits for the end of its backoff after a failed attempt.
@@ -33,7 +33,7 @@ macro_rules! reasons {
             /// Its node is being drained.
             Drained { node: NodeId } = "DRAINED" ("{node} is being drained; it resumes elsewhere by itself");
             /// A worker's node was lost.
-            NodeLost { node: NodeId } = "NODE_LOST" ("{node} was lost; another attempt follows");
+            NodeLost { node: NodeId } = "NODE_LOST" ("{node} was lost");
             /// A node is unreachable and the job is allowed to go on there.
             NodeDisconnected { node: NodeId } = "NODE_DISCONNECTED"
                 ("{node} is unreachable; the job may go on there until the node is back or forgotten");
@@ -59,7 +59,7 @@ macro_rules! reasons {
             Cancelled { by: String } = "CANCELLED" ("cancelled by {by}");
             /// A node could not start a worker, which is not the job's fault.
             NodeFault { node: NodeId, message: String } = "NODE_FAULT"
-                ("{node} could not start a worker, and another attempt follows: {message}");
+                ("{node} could not start a worker: {message}");
             /// The host of its program, which is none of its nodes, was not heard of for its lease.
             HostLost = "HOST_LOST" ("the host on which its program runs was not heard of for its lease");
             /// It is outside of its windows, or of those of a queue.
@@ -68,7 +68,7 @@ macro_rules! reasons {
             Growing = "GROWING" ("there is room for more of its virtual cards; it resumes with them by itself");
             /// The image of a worker's processes could not be restored; it is tried again.
             NotRestored { message: String } = "NOT_RESTORED"
-                ("a worker's processes could not be restored, and another attempt follows: {message}");
+                ("a worker's processes could not be restored: {message}");
             /// It computes next to nothing, for so long that its queue wants it to be said.
             IdleNoticed = "IDLE_NOTICED" ("runs, and computes next to nothing with what it holds");
             /// It is idle for so long that others may preempt it, whatever it asked for.

@@ -55,9 +55,9 @@ pub struct RunCommand {
 /// `tessera job run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Compute of each virtual card in TFLOPS
-    #[arg(long, value_name = "TFLOPS", value_parser = tflops, default_value = "1")]
-    pub tflops: u64,
+    /// Compute of each virtual card in TFLOPS; one block of the pool when not given
+    #[arg(long, value_name = "TFLOPS", value_parser = tflops)]
+    pub tflops: Option<u64>,
     /// Card memory of each virtual card, such as 16GiB
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "0")]
     pub memory: u64,

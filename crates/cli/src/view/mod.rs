@@ -34,7 +34,7 @@ pub use answer::{MutationView, PlanView, SubmissionView, WhyView};
 pub use backup::{BackupView, BegunView, KeptView, SurvivorView};
 pub use blocks::{BlocksView, CardBlocksView};
 pub use card::{CardDetailView, CardView, busy_share};
-pub use change::{JobUpdateView, PoolUpdateView};
+pub use change::{JobChangeView, JobUpdateView, PoolUpdateView};
 pub use cluster::{ClusterView, InitializedView, LeaderView, MemberStatusView, MemberView};
 pub use compaction::{CompactionPlanView, CompactionStatusView, MoveAnswerView};
 pub use config::ConfigView;

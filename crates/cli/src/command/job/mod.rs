@@ -1,5 +1,6 @@
 //! `tessera job`.
 
+mod events;
 mod follow;
 mod here;
 mod list;
@@ -9,17 +10,16 @@ mod run;
 mod steer;
 mod submit;
 
+use tessera_api::v1::LogStream;
 use tessera_api::v1::{GetJobRequest, StreamLogsRequest, WhyRequest};
-use tessera_api::v1::{JobFilter, LogStream};
-use tessera_client::watch::{Start, Update};
 
 use super::Desk;
-use crate::args::{EventsArgs, JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
+use crate::args::{JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
 use crate::uses;
-use crate::view::{JobUpdateView, JobView, WhyView};
+use crate::view::{JobView, WhyView};
 
 pub(super) use run::run;
 
@@ -35,7 +35,7 @@ pub(super) async fn job(desk: Desk, verb: JobVerb) -> Result<Exit, Failure> {
         JobVerb::Why(args) => why(desk, args).await,
         JobVerb::Move(args) => moving::run(desk, args).await,
         JobVerb::Logs(args) => logs(desk, args).await,
-        JobVerb::Events(args) => events(desk, args).await,
+        JobVerb::Events(args) => events::events(desk, args).await,
         JobVerb::Cancel { jobs, yes } => steer::cancel(desk, jobs.jobs, yes).await,
         JobVerb::Hold(jobs) => steer::hold(desk, jobs.jobs).await,
         JobVerb::Release(jobs) => steer::release(desk, jobs.jobs).await,
@@ -108,26 +108,5 @@ async fn logs(mut desk: Desk, args: LogsArgs) -> Result<Exit, Failure> {
             crate::print::remark(&format!("[{} bytes before this were dropped by rotation]", chunk.lost));
         }
         desk.printer.output_of_job(&chunk.data)?;
-    }
-}
-
-async fn events(mut desk: Desk, args: EventsArgs) -> Result<Exit, Failure> {
-    desk.printer.streaming();
-    let job_ids = args.job.map(|job| job.0).into_iter().collect();
-    let mut watch = desk.client.watch_jobs(JobFilter { job_ids, ..JobFilter::default() }, Start::Oldest);
-    let mut outage = Outage::of_stay(&desk, args.follow);
-    loop {
-        let next = async |patience| watch.within(patience).next().await;
-        let update = outage.through("the events cannot be shown", next).await?;
-        let caught_up = matches!(update, Update::Synced { .. });
-        match JobUpdateView::from(update) {
-            JobUpdateView::Event(change) if desk.printer.by_rows() => desk.printer.row(&*change)?,
-            JobUpdateView::Event(change) => desk.printer.data(&*change)?,
-            JobUpdateView::Relisting { compacted: true } => crate::print::remark("[some events are forgotten]"),
-            _ => {}
-        }
-        if caught_up && !args.follow {
-            return Ok(Exit::Done);
-        }
     }
 }

@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 
 use nix::sys::signal::Signal;
 use tessera_api::v1::{
-    Access, Affinity, CancelJobRequest, CardKind, ErrorReason, HostRequest, JobSpec, Packing, PreferredLabel,
-    RetryPolicy, Span, VirtualCardRequest,
+    Access, Affinity, CancelJobRequest, CardKind, ErrorReason, GetPoolRequest, HostRequest, JobSpec, Packing,
+    PreferredLabel, RetryPolicy, Span, VirtualCardRequest,
 };
 use tessera_client::ClientError;
 use tokio::sync::watch;
@@ -23,7 +23,10 @@ use crate::outage::Outage;
 use crate::print::remark;
 use crate::signals::{Signals, first, until_left};
 
-pub(in crate::command) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
+pub(in crate::command) async fn run(mut desk: Desk, mut args: RunArgs) -> Result<Exit, Failure> {
+    if args.tflops.is_none() {
+        args.tflops = Some(one_block(&desk).await?);
+    }
     if args.here {
         return here::run(desk, args).await;
     }
@@ -38,6 +41,13 @@ pub(in crate::command) async fn run(mut desk: Desk, args: RunArgs) -> Result<Exi
         ended = stay(&desk, spec(args), told) => ended,
         signal = until_left(async || signals.next().await, &first) => Ok(Exit::Signalled(signal)),
     }
+}
+
+/// Returns the compute of one block: what a job gets that does not say, whatever cards there are.
+async fn one_block(desk: &Desk) -> Result<u64, Failure> {
+    let answer = desk.client.get_pool(GetPoolRequest { consistency: desk.consistency }).await;
+    let answer = answer.map_err(|error| Failure::call(NOT_SUBMITTED, &error))?;
+    Ok(answer.pool.and_then(|pool| pool.config).unwrap_or_default().block_milli_tflops)
 }
 
 /// Submits, and prints output and states until the job is over. It is cancelled when this command is told to end.
@@ -124,7 +134,7 @@ pub(super) fn spec(args: RunArgs) -> JobSpec {
         working_directory: args.workdir.unwrap_or_default(),
         gang: args.gang,
         virtual_card: Some(VirtualCardRequest {
-            milli_tflops: args.tflops,
+            milli_tflops: args.tflops.unwrap_or_default(),
             memory_mib: args.memory,
             span: Span::from(args.span).into(),
             kinds: args.kind.iter().map(|kind| (*kind).into()).collect(),
