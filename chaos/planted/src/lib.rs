@@ -79,6 +79,11 @@ bugs! {
     CheckpointPassedOver = "checkpoint-passed-over",
     /// A checkpoint that an agent does not name counts as gone, though the list may be older than it.
     AbsenceBelieved = "absence-believed",
+    /// A member takes what it cannot read for the leader's own without asking the leader, and stops.
+    StrangerBelieved = "stranger-believed",
+    /// A copy of a member that fell silent goes on to count, so that each message of the member renews the minute in
+    /// which neither is listened to.
+    DeafnessRenewed = "deafness-renewed",
 }
 
 impl fmt::Display for Bug {

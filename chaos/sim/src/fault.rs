@@ -10,6 +10,7 @@ use crate::links::{Cut, FaultId};
 use crate::machine::now;
 use crate::operator::Order;
 use crate::simulation::Simulation;
+use crate::stranger::{self, Forgery};
 
 /// What a flush takes longer on a busy disk.
 const BUSY: Duration = Duration::from_millis(400);
@@ -82,6 +83,12 @@ pub enum Fault {
     Jump(usize, i64),
     /// A member's wall clock leaps, by years, and leaps back at the end.
     Leap(usize, i64),
+    /// A stranger sends a forged message.
+    Forge(Forgery),
+    /// An agent finds a stranger wherever it looks for a member.
+    Mislead(String),
+    /// A copy of a member's data folder is started on another machine; at the end it stops for good.
+    Double(usize),
     /// The operator does something.
     Operate(Order),
 }
@@ -119,6 +126,9 @@ impl Fault {
             Self::SickCard(..) => "unhealthy card",
             Self::Jump(..) => "clock jump",
             Self::Leap(..) => "clock wrong by years",
+            Self::Forge(_) => "forged message",
+            Self::Mislead(_) => "agent led to a stranger",
+            Self::Double(_) => "copy of a member",
             Self::Operate(Order::Add(_)) => "member added",
             Self::Operate(Order::Remove(_)) => "member removed",
             Self::Operate(Order::Transfer) => "leadership transfer",
@@ -221,6 +231,9 @@ impl Fault {
             Self::SickCard(place, card) => pool.nodes[*place].find_card(*card, CardHealth::Unhealthy),
             Self::Jump(place, by) => pool.members[*place].jump(*by),
             Self::Leap(place, years) => pool.members[*place].jump(*years * YEAR_MS),
+            Self::Forge(forgery) => stranger::forge(pool, forgery),
+            Self::Mislead(node) => stranger::mislead(pool, node),
+            Self::Double(place) => stranger::double(pool, *place),
             Self::Operate(order) => pool.order(order.clone()),
         }
     }
@@ -285,11 +298,14 @@ impl Fault {
             Self::Starve(place) => pool.nodes[*place].machine.starve(false),
             Self::SlowDisk(place, _) => pool.members[*place].slow_disk = Duration::ZERO,
             Self::SlowNodeDisk(place, _) => pool.nodes[*place].machine.slow_down(Duration::ZERO),
+            Self::Mislead(node) => stranger::mislead_no_more(pool, node),
+            Self::Double(place) => stranger::double_no_more(pool, *place),
             Self::Operate(Order::Drain(node) | Order::Cordon(node)) => pool.order(Order::Uncordon(node.clone())),
             Self::RestartMember(_)
             | Self::KillSupervisor(_)
             | Self::KillWorker(..)
             | Self::Reset(_)
+            | Self::Forge(_)
             | Self::Operate(_) => {}
         }
     }

@@ -33,6 +33,7 @@ pub mod shelf;
 pub mod simulation;
 pub mod single;
 pub mod story;
+pub mod stranger;
 pub mod supervised;
 pub mod watcher;
 pub mod workload;

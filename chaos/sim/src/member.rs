@@ -251,6 +251,17 @@ impl Member {
         self.refuses
     }
 
+    /// Becomes a copy of another member: its data folder as it is now, and its configuration.
+    pub fn copy(&mut self, original: &Self) {
+        self.disk = original.disk.copy();
+        self.config = original.config.clone();
+    }
+
+    /// Starts of its process so far.
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
     /// A new, empty disk, and the next release on it: whoever sets a machine up anew takes the newest.
     pub fn replace_disk(&mut self) {
         self.config.highest_level = Level::Drill;

@@ -29,6 +29,7 @@ enum Call {
     Dial { address: String, answer: oneshot::Sender<io::Result<DuplexStream>> },
     Listen { port: u16, accepted: mpsc::UnboundedSender<Arrived> },
     Reset,
+    Mislead(Option<String>),
 }
 
 /// The end of the network that a process holds.
@@ -54,15 +55,18 @@ impl Socket {
         let mut calls = self.calls.lock().await;
         // Counts resets: a connection lives as long as the count it began with.
         let resets = watch::Sender::new(0u64);
+        let mut misled: Option<String> = None;
         while let Some(call) = calls.recv().await {
             match call {
                 Call::Dial { address, answer } => {
+                    let address = misled.clone().unwrap_or(address);
                     drop(tokio::task::spawn_local(dial(address, answer, resets.subscribe())))
                 }
                 Call::Listen { port, accepted } => {
                     drop(tokio::task::spawn_local(listen(port, accepted, resets.subscribe())))
                 }
                 Call::Reset => resets.send_modify(|count| *count += 1),
+                Call::Mislead(to) => misled = to,
             }
         }
         Ok(())
@@ -166,6 +170,13 @@ impl Plug {
     pub fn reset(&self) {
         // A machine without a network has none.
         let _ = self.calls.send(Call::Reset);
+    }
+
+    /// Leads every connection that is opened from now on to one address, as a false name service does; `None`: no
+    /// more.
+    pub fn mislead(&self, to: Option<String>) {
+        // A machine without a network reaches nobody.
+        let _ = self.calls.send(Call::Mislead(to));
     }
 
     /// How processes on this machine open connections.

@@ -102,6 +102,11 @@ impl Node {
         self.cards.len()
     }
 
+    /// Starts of its agents so far.
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
     /// Its agent ends, and the next one finds a card in this health.
     pub fn find_card(&mut self, card: usize, health: wire::CardHealth) {
         if let Some(card) = self.cards.get_mut(card) {

@@ -46,6 +46,7 @@ pub const fn stated(bug: Bug) -> u64 {
         Bug::EpochUncheckedInLedger => 0,
         // It takes another bug for a snapshot to be wrong.
         Bug::RestoredUnchecked => 0,
+        Bug::StrangerBelieved | Bug::DeafnessRenewed => 1,
         _ => 10,
     }
 }
@@ -73,6 +74,7 @@ pub const fn script(bug: Bug) -> Option<Script> {
         Bug::AgentsKept | Bug::SourceBelieved | Bug::CheckpointPassedOver | Bug::AbsenceBelieved => {
             Some(Script::Interrupted)
         }
+        Bug::StrangerBelieved | Bug::DeafnessRenewed => Some(Script::Stranger),
         _ => None,
     }
 }

@@ -18,6 +18,9 @@ use crate::script::Script;
 /// How long a run with a script has faults.
 const SCRIPTED: Duration = Duration::from_secs(38);
 
+/// Time with faults in a run with a stranger: until members listen to one another again, a minute after its last word.
+const STRANGE: Duration = Duration::from_secs(94);
+
 /// How long a run may take in which everything is interrupted on purpose; it ends when that is done.
 const INTERRUPTED: Duration = Duration::from_secs(1_800);
 
@@ -105,6 +108,13 @@ impl Scenario {
                 let nodes = vec![vec![(CardKind::Gpu, interruptions::CARD)]; interruptions::NODES];
                 let quiet = Self { clients: 0, founders: 3, spares: 0, moves: false, spread: false, ..scripted };
                 Self { nodes, leases: brisk(), offer: 100, compacts: false, trouble: INTERRUPTED, ..quiet }
+            }
+            Script::Stranger => {
+                // Small: it takes a minute and a half.
+                let nodes = vec![vec![(CardKind::Gpu, 16)]; 2];
+                let quiet = Self { clients: 1, founders: 3, spares: 0, moves: false, spread: false, ..scripted };
+                let small = Self { nodes, small: true, computes_ms: (500, 6_000), leases: brisk(), ..quiet };
+                Self { trouble: STRANGE, step: Duration::from_millis(5), ..small }
             }
             Script::Scattered => {
                 let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 4];

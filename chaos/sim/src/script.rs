@@ -13,6 +13,7 @@ use crate::links::Cut;
 use crate::operator::Order;
 use crate::scenario::hasty;
 use crate::simulation::Simulation;
+use crate::stranger::Forgery;
 
 /// Every so many seeds one has a script.
 const EVERY: u64 = 10;
@@ -55,6 +56,9 @@ pub enum Script {
     /// Whoever has a part in moving, suspending, preempting, draining, saving or growing a job is hit in each step of
     /// it ([`crate::interruptions`]).
     Interrupted,
+    /// Somebody without any right sends forged messages to members, and takes a member's place towards an agent, while
+    /// a copy of a member's data folder runs. In the end nobody listens to anybody for a minute.
+    Stranger,
 }
 
 /// A fault that a script has for some moment.
@@ -92,7 +96,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Script {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -107,6 +111,7 @@ impl Script {
         Self::Scattered,
         Self::Retimed,
         Self::Interrupted,
+        Self::Stranger,
     ];
 
     /// Its name on the command line.
@@ -126,6 +131,7 @@ impl Script {
             Self::Scattered => "scattered",
             Self::Retimed => "retimed",
             Self::Interrupted => "interrupted",
+            Self::Stranger => "stranger",
         }
     }
 
@@ -161,6 +167,7 @@ impl Script {
             Self::Scattered => scattered(pool),
             // Nothing of it is known before: its director waits for each step.
             Self::Interrupted => Vec::new(),
+            Self::Stranger => stranger(pool, &leader, node),
             Self::Retimed => {
                 let place = pool.members.iter().position(|member| member.name == leader)?;
                 vec![
@@ -241,6 +248,29 @@ fn bereaved(pool: &Simulation) -> Option<Vec<Scheduled>> {
     let supervisors = pool.nodes[place].machine.supervisors();
     let kills = (0..supervisors).map(|_| at(20, 1, Fault::KillSupervisor(place)));
     Some(std::iter::once(at(0, 40_000, Fault::CrashAgent(place))).chain(kills).collect())
+}
+
+/// The copy is the leader's or a follower's, as the seed says; the last forged words are said in the names of the
+/// others.
+fn stranger(pool: &Simulation, leader: &str, node: String) -> Vec<Scheduled> {
+    let founders = pool.scenario.founders;
+    let leads = pool.members.iter().position(|member| member.name == leader).unwrap_or(0);
+    let doubled = (leads + usize::from(!pool.scenario.seed.is_multiple_of(2))) % founders;
+    let others = |of: usize| (0..founders).filter(move |other| *other != of);
+    let mut schedule = vec![
+        at(0, 25_000, Fault::Double(doubled)),
+        at(1_000, 1_500, Fault::Mislead(node)),
+        at(4_000, 1, Fault::Forge(Forgery::Hello)),
+    ];
+    for to in others(leads) {
+        schedule.push(at(300, 1, Fault::Forge(Forgery::Entry { to })));
+        schedule.push(at(600, 1, Fault::Forge(Forgery::Snapshot { to })));
+    }
+    for (turn, of) in (0u64..3).flat_map(|turn| others(doubled).map(move |of| (turn, of))) {
+        let words = others(of).map(|to| at(19_000 + turn * 2_000, 1, Fault::Forge(Forgery::Start { of, to })));
+        schedule.extend(words);
+    }
+    schedule
 }
 
 /// One clock at a time, that of the leader first.

@@ -21,8 +21,10 @@ use crate::operator;
 use crate::oracle::Panel;
 use crate::process::{Drift, Process};
 use crate::scenario::Scenario;
+use crate::script::Script;
 use crate::simulation::Simulation;
 use crate::story::Story;
+use crate::stranger::Stranger;
 use crate::watcher;
 use crate::workload::Taste;
 use crate::world::World;
@@ -108,6 +110,8 @@ impl Simulation {
             };
             clients.push(Process::start(seed, Drift::default(), watcher::run(desk)));
         }
+        let strange = scenario.script == Some(Script::Stranger);
+        let stranger = strange.then(|| Stranger::new(&scenario, &story, &journal, &mut connect));
         let (orders, taken) = mpsc::unbounded_channel();
         let (said, done) = mpsc::unbounded_channel();
         let seed = scenario.seed_for("op");
@@ -131,6 +135,7 @@ impl Simulation {
             panel: Some(Panel::new(journal.reader())),
             journal,
             closing,
+            stranger,
             healed_at: None,
             looked_at: Duration::ZERO,
             scenario,

@@ -24,6 +24,7 @@ use crate::oracle::{MemberView, Panel, View, Violation};
 use crate::process::Process;
 use crate::scenario::Scenario;
 use crate::story::Story;
+use crate::stranger::Stranger;
 use crate::world::World;
 
 /// How often oracles look.
@@ -79,6 +80,8 @@ pub struct Simulation {
     pub(crate) panel: Option<Panel>,
     pub(crate) journal: Journal,
     pub(crate) closing: Arc<AtomicBool>,
+    /// Somebody without any right, in runs that have one.
+    pub(crate) stranger: Option<Stranger>,
     pub(crate) healed_at: Option<Duration>,
     pub(crate) looked_at: Duration,
 }
@@ -95,10 +98,12 @@ impl Simulation {
         self.order(Order::Found(founders, self.scenario.terms()));
         self.order(Order::Rules);
         let violation = self.run_through(&mut faults).err();
+        let mut coverage = self.panel.as_mut().map(Panel::coverage).unwrap_or_default();
+        self.stranger.iter().flat_map(Stranger::seen).for_each(|sight| coverage.see(sight));
         Outcome {
             violation,
             simulated: now(),
-            coverage: self.panel.as_mut().map(Panel::coverage).unwrap_or_default(),
+            coverage,
             faults: faults.counts(),
             computations: self.world.began(),
             accepted: self.accepted(),
@@ -185,6 +190,9 @@ impl Simulation {
         for client in &mut self.clients {
             client.tick();
         }
+        if let Some(stranger) = &mut self.stranger {
+            stranger.step();
+        }
         self.operator.tick();
         if now() >= self.looked_at + LOOK {
             self.looked_at = now();
@@ -208,6 +216,7 @@ impl Simulation {
             history: &self.history,
             healed_for: self.healed_at.map(|at| now().saturating_sub(at)),
             nodes: &self.names,
+            aftermath: self.stranger.as_ref().map(|stranger| stranger.aftermath(&self.members, &self.nodes)),
         }
     }
 

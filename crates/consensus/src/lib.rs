@@ -67,6 +67,12 @@ pub(crate) mod pb {
     tonic::include_proto!("tessera.raft.v1");
 }
 
+/// The messages of members, for a simulation in which a stranger sends some.
+#[cfg(feature = "simulation")]
+pub mod messages {
+    pub use crate::pb::*;
+}
+
 pub use anew::{BeginError, Beginning, TERMS_AHEAD, begin_anew};
 pub use blocking::{blocking, try_blocking};
 pub use clock::{Clock, ClockStatus, SystemClock, WrongClock};

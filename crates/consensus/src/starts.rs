@@ -8,6 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use planted::Bug;
 use tokio::time::Instant;
 
 use crate::ids::MemberId;
@@ -81,7 +82,9 @@ fn note(all: &mut Vec<Heard>, member: MemberId, start: u64, now: Instant) {
 
 /// Refuses a member of which two starts are alive that are not just the two sides of a restart.
 fn judge(all: &[Heard], member: MemberId, now: Instant) -> Result<(), Doubled> {
-    let alive = all.iter().filter(|heard| heard.member == member && now.saturating_duration_since(heard.last) < ALIVE);
+    let is_alive =
+        |heard: &Heard| now.saturating_duration_since(heard.last) < ALIVE || planted::is(Bug::DeafnessRenewed);
+    let alive = all.iter().filter(|heard| heard.member == member && is_alive(heard));
     // Whoever outlived a later start outlived the next one, too: that one was first heard before.
     let mut pairs = alive.clone().zip(alive.skip(1));
     let doubled = pairs.any(|(earlier, next)| earlier.last.saturating_duration_since(next.first) >= LATE);

@@ -21,6 +21,10 @@ impl Coverage {
     fn count(&mut self, what: &str) {
         *self.hits.entry(what.to_owned()).or_default() += 1;
     }
+
+    pub fn see(&mut self, sight: &str) {
+        self.count(&sights::named(sight));
+    }
 }
 
 /// Follows the log.
@@ -119,7 +123,7 @@ impl Follower {
             }
         }
         for sight in self.sights.of(entry) {
-            self.coverage.count(&sights::named(sight));
+            self.coverage.see(sight);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! An [`Oracle`] is shown every entry of the log ([`Oracle::learn`]) and, after every few steps, the whole world
 //! ([`View`]): what each member has applied, what really computes on the machines, what clients were told. It remembers
 //! what it needs and says what is broken. Oracles know nothing of the faults; only [`liveness`] asks for how long there
-//! have been none.
+//! have been none, and [`strangers`] for how long those have been silent.
 //!
 //! What has happened comes to oracles from the [`journal`](crate::journal) alone, and [`Panel`] brings it: none has a
 //! place of its own in the log that it could lose, and none can take what a ledger has forgotten for nothing to check.
@@ -27,6 +27,7 @@ pub mod reads;
 pub mod refusals;
 pub mod resumption;
 pub mod sights;
+pub mod strangers;
 pub mod watches;
 pub mod windows;
 pub mod wishes;
@@ -40,6 +41,7 @@ use tessera_ledger::State;
 use crate::history::History;
 use crate::journal::{Applied, Reader};
 use crate::story::Story;
+use crate::stranger::Aftermath;
 use crate::world::World;
 use coverage::{Coverage, Follower};
 
@@ -76,6 +78,8 @@ pub struct View<'a> {
     pub healed_for: Option<Duration>,
     /// Names of all nodes of the pool.
     pub nodes: &'a BTreeSet<String>,
+    /// The outcome of what strangers did; `None` where there are none.
+    pub aftermath: Option<Aftermath>,
 }
 
 impl View<'_> {
@@ -153,6 +157,7 @@ impl Panel {
             Box::new(watches::Watches::default()),
             Box::new(acknowledged::Acknowledged::default()),
             Box::new(liveness::Liveness::default()),
+            Box::new(strangers::Strangers::default()),
         ];
         Self { reader, follower: Follower::default(), oracles }
     }

@@ -10,7 +10,7 @@ use super::wishes::granted;
 use crate::journal::Applied;
 
 /// Everything that is to be seen.
-pub const ALL: [&str; 31] = [
+pub const ALL: [&str; 39] = [
     COPIED,
     WENT_ON,
     BORROWED,
@@ -42,6 +42,14 @@ pub const ALL: [&str; 31] = [
     BUSY_AGAIN,
     CLOSED,
     OPENED,
+    ENTRY_REFUSED,
+    SNAPSHOT_REFUSED,
+    HELLO_REFUSED,
+    WELCOME_REFUSED,
+    ORDERS_REFUSED,
+    START_HEARD,
+    DOUBLED,
+    READS_AGAIN,
 ];
 
 const COPIED: &str = "copy of a checkpoint kept";
@@ -75,6 +83,14 @@ const IDLE_ENDED: &str = "idle job ended";
 const BUSY_AGAIN: &str = "job that was idle is busy again";
 const CLOSED: &str = "window closed on a running job";
 const OPENED: &str = "window opened for a job that waited";
+pub const ENTRY_REFUSED: &str = "entry of a stranger refused";
+pub const SNAPSHOT_REFUSED: &str = "snapshot of a stranger refused";
+pub const HELLO_REFUSED: &str = "hello of a stranger refused";
+pub const WELCOME_REFUSED: &str = "welcome of a stranger refused";
+pub const ORDERS_REFUSED: &str = "orders of a stranger refused";
+pub const START_HEARD: &str = "forged start of a member heard";
+pub const DOUBLED: &str = "copy of a member not listened to";
+pub const READS_AGAIN: &str = "member reads again after its copy stopped";
 
 /// A sight, among what a run has covered.
 pub fn named(sight: &str) -> String {

@@ -3,7 +3,8 @@
 //!
 //! When windows are open is reckoned here from the seconds of log time alone, without a calendar: those of these pools
 //! open at the beginning of each minute. What nobody was there to do in time is not asked for: it counts from when the
-//! same member leads. One that is new may grant something before it has looked at the windows for the first time.
+//! same member leads and can write. One that is new, or was without a quorum, may grant something before it has looked
+//! at the windows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

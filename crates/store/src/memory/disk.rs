@@ -76,6 +76,15 @@ impl MemoryDisk {
         Ok(Arc::new(Engine::new(open)))
     }
 
+    /// Another disk with all that is on this one now; what is pending is not.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let state = self.state();
+        let copy = Self::new(state.flushing);
+        copy.state().image = state.image.clone();
+        copy
+    }
+
     /// Calls `hook` after every request that is pending, without locks held. With it a simulation decides, on its own
     /// clock, when the disk is flushed. Only called with [`Flushing::WhenTold`].
     pub fn on_pending(&self, hook: impl Fn(&MemoryDisk) + Send + Sync + 'static) {
