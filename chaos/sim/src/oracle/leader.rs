@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use tessera_ledger::Revision;
-
 use super::View;
+use super::newest_entry::NewestEntry;
 
 /// Longest time between entries of a leader that can write: it writes a tick every few seconds.
 const PAUSE: Duration = Duration::from_secs(6);
@@ -16,8 +15,7 @@ pub struct Leader {
     /// The member and its term; `None`: nobody does, or not awake.
     who: Option<(String, u64)>,
     since: Duration,
-    /// The newest entry, and the time at which it was first seen.
-    written: (Revision, Duration),
+    newest: NewestEntry,
 }
 
 impl Leader {
@@ -26,22 +24,12 @@ impl Leader {
         let awake = view.members.iter().filter(|member| !member.stopped);
         let leads = awake.filter_map(|member| Some((member.leads?, &member.name)));
         let who = leads.max().map(|(term, name)| (name.clone(), term));
-        let was_silent = self.was_silent(view);
+        // An entry after a time in which nobody could write, though somebody may have led.
+        let was_silent = self.newest.look(view).is_some_and(|before| view.now > before + PAUSE);
         if who.is_none() || who != self.who || was_silent {
             self.since = view.now;
         }
         self.who = who;
-    }
-
-    /// Tells whether an entry has come after a time in which nobody could write, though somebody may have led.
-    fn was_silent(&mut self, view: &View<'_>) -> bool {
-        let revision = view.newest().map(|state| state.revision()).unwrap_or_default();
-        let (newest, at) = self.written;
-        if revision == newest {
-            return false;
-        }
-        self.written = (revision, view.now);
-        view.now > at + PAUSE
     }
 
     /// Since when it has been the same one.

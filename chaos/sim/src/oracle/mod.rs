@@ -21,6 +21,7 @@ pub mod laws;
 pub mod leader;
 pub mod liveness;
 pub mod moves;
+pub mod newest_entry;
 pub mod one_owner;
 pub mod preemption;
 pub mod reads;

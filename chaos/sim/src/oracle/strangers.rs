@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use tessera_ledger::Revision;
-
+use super::newest_entry::NewestEntry;
 use super::{Oracle, View};
 
 /// Silence of strangers after which all is as before: the minute in which a member is not listened to that two
@@ -16,9 +15,7 @@ const UNWRITTEN: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub struct Strangers {
-    revision: Revision,
-    /// The time at which that was first seen.
-    written_at: Duration,
+    newest: NewestEntry,
 }
 
 impl Oracle for Strangers {
@@ -31,12 +28,9 @@ impl Oracle for Strangers {
         if let Some(ended) = aftermath.ended.first() {
             return Err(format!("the process on {ended} ended, and only strangers had done anything"));
         }
-        let revision = view.newest().map(|state| state.revision()).unwrap_or_default();
-        if revision > self.revision {
-            (self.revision, self.written_at) = (revision, view.now);
-        }
+        self.newest.look(view);
         let Some(silent) = aftermath.silent_for.filter(|silent| *silent > FORGOTTEN) else { return Ok(()) };
-        let unwritten = view.now.saturating_sub(self.written_at);
+        let unwritten = view.now.saturating_sub(self.newest.seen_at());
         if unwritten > UNWRITTEN {
             return Err(format!("{silent:?} after the last word of a stranger nothing was written for {unwritten:?}"));
         }
