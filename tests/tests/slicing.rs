@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tessera_api::v1::{JobSpec, JobState, Span};
 use tessera_client::Client;
@@ -18,6 +18,11 @@ use tessera_tests::wait::until;
 const TENANT: &str = "tenant.py";
 /// Processor time in seconds over which shares are judged.
 const JUDGED: f64 = 2.0;
+/// So many times shares are judged before they count as wrong.
+const STRETCHES: usize = 8;
+
+/// Processor time of each program, in seconds.
+type Shares = BTreeMap<&'static str, f64>;
 
 /// A pool of one card of so many blocks, on which turns are taken.
 async fn card(blocks: u32, round: &str) -> Result<Pool> {
@@ -56,13 +61,13 @@ impl Tenants<'_> {
     }
 
     /// Processor time that each of them has had, in seconds.
-    fn had(&self, names: &[&'static str]) -> Option<BTreeMap<&'static str, f64>> {
+    fn had(&self, names: &[&'static str]) -> Option<Shares> {
         let had = |name: &&'static str| Some((*name, std::fs::read_to_string(self.out.join(name)).ok()?.parse().ok()?));
         names.iter().map(had).collect()
     }
 
     /// What each of them gets from now on, until that is enough to be judged.
-    async fn gets(&self, names: &[&'static str]) -> Result<BTreeMap<&'static str, f64>> {
+    async fn stretch(&self, names: &[&'static str]) -> Result<Shares> {
         let before = until("all programs to compute", async || self.had(names)).await?;
         until("the programs to compute for a while", async || {
             let mut had = self.had(names)?;
@@ -70,6 +75,19 @@ impl Tenants<'_> {
             (had.values().sum::<f64>() >= JUDGED).then_some(had)
         })
         .await
+    }
+
+    /// Waits for a stretch in which the shares are `right`: others that keep the machine busy may spoil some.
+    async fn get(&self, what: &str, names: &[&'static str], right: impl Fn(&Shares) -> bool) -> Result<()> {
+        let mut spoilt = Vec::new();
+        while spoilt.len() < STRETCHES {
+            let had = self.stretch(names).await?;
+            if right(&had) {
+                return Ok(());
+            }
+            spoilt.push(had);
+        }
+        bail!("never {what}: {spoilt:?}")
     }
 
     /// Lets them come to their end, and checks what they came to.
@@ -101,9 +119,8 @@ async fn programs_get_time_by_their_blocks_and_come_to_what_they_should() -> Res
     let client = pool.client();
     let tenants = Tenants { client: &client, program: pool.program(TENANT), out: pool.shared_folder("out")? };
     let jobs = [tenants.start("large", 6, false, "").await?, tenants.start("small", 2, false, "").await?];
-    let had = tenants.gets(&["large", "small"]).await?;
-    let ratio = had["large"] / had["small"];
-    assert!((1.7..6.0).contains(&ratio), "three to one: {had:?}");
+    let three_to_one = |had: &Shares| (1.7..6.0).contains(&(had["large"] / had["small"]));
+    tenants.get("three to one", &["large", "small"], three_to_one).await?;
 
     let told = until("the card to tell of turns", async || {
         slicing(&pool).await.filter(|told| told["workers"] == 2 && told["switches_per_round"].as_f64() > Some(1.0))
@@ -134,11 +151,11 @@ async fn idle_time_is_lent_to_elastic_programs_only_and_given_back() -> Result<(
     let mut jobs = vec![tenants.start("waiting", 4, false, "waits").await?];
     jobs.push(tenants.start("elastic", 2, true, "").await?);
     jobs.push(tenants.start("strict", 2, false, "").await?);
-    let lent = tenants.gets(&["elastic", "strict"]).await?;
-    assert!(lent["elastic"] > 1.5 * lent["strict"], "about three to one while the third does nothing: {lent:?}");
+    let lent = |had: &Shares| had["elastic"] > 1.7 * had["strict"];
+    tenants.get("three to one while the third does nothing", &["elastic", "strict"], lent).await?;
     std::fs::write(tenants.out.join("begin"), "")?;
-    let back = tenants.gets(&["elastic", "strict", "waiting"]).await?;
-    assert!(back["waiting"] > 1.2 * back["elastic"], "about two to one, as their blocks are: {back:?}");
+    let back = |had: &Shares| had["waiting"] > 1.4 * had["elastic"];
+    tenants.get("two to one, as their blocks are", &["elastic", "strict", "waiting"], back).await?;
     tenants.finish(&jobs).await?;
     pool.verify().await
 }
