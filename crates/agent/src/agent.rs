@@ -248,7 +248,6 @@ impl Agent {
         }
         let ahead = launcher.clone();
         tasks.once("spare", async move { ahead.make_spare().await });
-        let names = self.config.names();
         let keeper = TermKeeper::new(self.identity, self.config.node_name.clone(), self.config.data_dir.clone());
         let (output_retention, of_pool) = watch::channel(None);
         let host = ProcessHost { launcher, keeper, boot_id: self.boot_id, output_retention };
@@ -260,7 +259,7 @@ impl Agent {
         tasks.critical("cards", watch_cards(self.devices, self.folders.clone(), turns, address.clone(), end.clone()));
         let meters = Meters { actors: meters, checkpoints: self.shelf.clone() };
         let page = Page { node: address.clone(), meters: meters.clone() };
-        let limits = self.config.limits.clone();
+        let (limits, names) = (self.config.limits.clone(), self.config.names());
         tasks.once("logs", serve(self.logs, self.folders.clone(), page, self.shelf.service(), limits, end.clone()));
         if !self.config.data_dirs.is_empty() {
             let (folders, interval) = (self.config.data_dirs, self.config.data_scan);

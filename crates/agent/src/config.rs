@@ -143,7 +143,7 @@ pub struct AgentConfig {
     pub advertise: Option<String>,
     /// Where `/metrics`, `/livez` and `/readyz` are served (HTTP); `None`: nowhere.
     pub http_listen: Option<SocketAddr>,
-    /// Names beside those of the node and of `advertise` by which its pages may be called.
+    /// Names beside that of the node and those in `advertise` and `worker_host` by which its metrics may be called.
     pub http_names: Vec<String>,
     /// Host name or address by which workers of other nodes reach this one (`MASTER_ADDR`).
     pub worker_host: String,

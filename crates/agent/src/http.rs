@@ -35,8 +35,8 @@ impl Page {
     }
 }
 
-/// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`, the first
-/// to whoever calls the agent by one of its `names`.
+/// Serves `/metrics`, `/livez` (the node's loop answers) and `/readyz` (the leader knows the node) until `end`.
+/// Metrics are told to whoever calls the agent by one of its `names`.
 pub async fn serve_http(
     inbound: Inbound,
     node: Address<Input>,

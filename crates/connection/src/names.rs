@@ -32,13 +32,13 @@ impl KnownNames {
     /// # Errors
     /// [`UnknownName`].
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), UnknownName> {
-        let hosts: Vec<&str> =
-            request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default()).collect();
+        let hosts = request.headers().get_all(HOST);
+        let in_hosts = hosts.iter().map(|host| host.to_str().unwrap_or_default());
         // HTTP/2 says it in the address; who says nothing is no browser. Whoever says two may mean either.
-        let mut called = hosts.iter().copied().chain(request.uri().authority().map(Authority::as_str));
+        let mut called = in_hosts.chain(request.uri().authority().map(Authority::as_str));
         match called.find(|called| !self.knows(called)) {
             Some(unknown) => Err(UnknownName(name_of(unknown).to_owned())),
-            None if hosts.len() > 1 => Err(UnknownName("several at once".to_owned())),
+            None if hosts.iter().nth(1).is_some() => Err(UnknownName("several at once".to_owned())),
             None => Ok(()),
         }
     }

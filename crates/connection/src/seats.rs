@@ -1,10 +1,12 @@
 //! The seats of a process for connections: each has one from when it is accepted until it is closed.
 //!
 //! A connection is nobody's until its first call says whose it is. At a member, agents and other members keep theirs
-//! whatever clients do; clients may have so many and no more. A connection over which no call comes is closed after a while, and
-//! after a second when too many of them wait: the oldest goes, so that who has something to say always finds a place,
-//! and a flood of silent connections takes nothing but places of silent connections. Nobody is accepted before there is
-//! a place: what does not come at once waits with the kernel, and every connection has that second to say something.
+//! whatever clients do; clients may have so many and no more.
+//!
+//! A connection over which no call comes is closed after a while, and after a second when too many of them wait: the
+//! oldest goes, so that who has something to say always finds a place, and a flood of silent connections takes nothing
+//! but places of silent connections. Nobody is accepted before there is a place: what does not come at once waits with
+//! the kernel, and every connection has that second to say something.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

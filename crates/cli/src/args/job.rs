@@ -234,7 +234,7 @@ pub struct EventsArgs {
     /// Go on with every change
     #[arg(short, long, visible_alias = "watch")]
     pub follow: bool,
-    /// Of what has happened, only this many; 10 when all jobs are followed, otherwise all
+    /// Show only the last COUNT events of the past; 10 when all jobs are followed, otherwise all
     #[arg(long, value_name = "COUNT")]
     pub last: Option<usize>,
 }

@@ -10,8 +10,7 @@ mod run;
 mod steer;
 mod submit;
 
-use tessera_api::v1::LogStream;
-use tessera_api::v1::{GetJobRequest, StreamLogsRequest, WhyRequest};
+use tessera_api::v1::{GetJobRequest, LogStream, StreamLogsRequest, WhyRequest};
 
 use super::Desk;
 use crate::args::{JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
