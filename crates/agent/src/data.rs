@@ -19,6 +19,8 @@ use crate::shell::Input;
 const NAME: usize = 253;
 /// Most pieces of data, as the pool takes them.
 const NAMES: usize = 10_000;
+/// Most bytes of their names: with all else that is said of a node they fit into one entry of the log.
+const BYTES: usize = 512 << 10;
 /// How long the node may take to listen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -65,15 +67,23 @@ pub fn names_in(folders: &[PathBuf]) -> BTreeSet<String> {
             Err(error) => tracing::warn!(folder = %folder.display(), %error, "a data folder cannot be read"),
         }
     }
-    if names.len() > NAMES {
-        tracing::warn!(
-            found = names.len(),
-            told = NAMES,
-            "too much data to tell the pool of; name folders with fewer entries"
-        );
-        names = names.into_iter().take(NAMES).collect();
+    let found = names.len();
+    let names = first_of(names);
+    if names.len() < found {
+        let told = names.len();
+        tracing::warn!(found, told, "too much data to tell the pool of; name folders with fewer entries");
     }
     names
+}
+
+/// The first of the names, as many as the pool can be told of.
+fn first_of(names: BTreeSet<String>) -> BTreeSet<String> {
+    let mut bytes = 0;
+    let fits = |name: &String| {
+        bytes += name.len();
+        bytes <= BYTES
+    };
+    names.into_iter().take(NAMES).take_while(fits).collect()
 }
 
 fn is_name(name: &str) -> bool {
@@ -112,6 +122,17 @@ mod tests {
             matches!(&told[..], [_, Input::Event(Event::CachedChanged(names))] if names.contains("imagenet")),
             "{told:?}"
         );
+    }
+
+    #[test]
+    fn the_pool_is_told_of_no_more_names_and_bytes_than_it_takes() {
+        let names = |count: usize, length: usize| -> BTreeSet<String> {
+            (0..count).map(|number| format!("{number:0>length$}")).collect()
+        };
+        assert_eq!(first_of(names(NAMES, 8)), names(NAMES, 8));
+        assert_eq!(first_of(names(NAMES + 1, 8)), names(NAMES, 8), "the first by name");
+        let told = first_of(names(NAMES, NAME));
+        assert_eq!(told, names(BYTES / NAME, NAME));
     }
 
     #[test]

@@ -24,6 +24,17 @@ pub fn diagnostic_part(name: String, content: Result<Vec<u8>, String>) -> v1::Di
     }
 }
 
+/// A sentence of an agent for people, cut where it is longer than one is kept.
+#[must_use]
+pub fn sentence(mut text: String) -> String {
+    const CUT: &str = "...";
+    if text.len() > limits::SENTENCE {
+        text.truncate(text.floor_char_boundary(limits::SENTENCE - CUT.len()));
+        text.push_str(CUT);
+    }
+    text
+}
+
 /// Takes what a hello says of the node.
 ///
 /// # Errors
@@ -40,6 +51,7 @@ pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
     });
     check_labels(&mut check, &hello.labels);
     check_cached(&mut check, "hello.cached", &hello.cached);
+    check.text("hello.cluster_id", &hello.cluster_id, limits::NAME);
     check.text("hello.boot_id", &hello.boot_id, limits::NAME);
     check.text("hello.start_nonce", &hello.start_nonce, limits::NAME);
     let missing = hello.containment.as_ref().map_or("", |containment| containment.missing.as_str());
@@ -97,13 +109,31 @@ fn check_labels(check: &mut Check, labels: &BTreeMap<String, String>) {
 /// # Errors
 /// A [`Refusal`] with CARD_INVALID that names the card and its field.
 pub fn cards(cards: Vec<v1::CardDescription>) -> Result<Vec<CardDescription>, Refusal> {
+    let refused = |error: FieldError| Refusal::new(ErrorReason::CardInvalid, error.to_string());
+    if cards.len() > limits::CARDS {
+        let problem = format!("must be at most {}, are {}", limits::CARDS, cards.len());
+        return Err(refused(FieldError::invalid("cards", problem)));
+    }
     let read = |(place, card)| {
-        card_from_wire(card).map_err(|error| {
-            let field = error.under(format_args!("cards[{place}]"));
-            Refusal::new(ErrorReason::CardInvalid, field.to_string())
-        })
+        let read = check_card(&card).and_then(|()| card_from_wire(card));
+        read.map_err(|error| refused(error.under(format_args!("cards[{place}]"))))
     };
     cards.into_iter().enumerate().map(read).collect()
+}
+
+/// Refuses a card whose texts or links are more than any card has.
+fn check_card(card: &v1::CardDescription) -> Result<(), FieldError> {
+    let v1::CardDescription { vendor, model, uuid, pci_address, links, .. } = card;
+    let texts = [("vendor", vendor), ("model", model), ("uuid", uuid), ("pci_address", pci_address)];
+    if let Some((field, text)) = texts.into_iter().find(|(_, text)| text.len() > limits::NAME) {
+        let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
+        return Err(FieldError::invalid(field, problem));
+    }
+    if links.len() > limits::CARDS {
+        let problem = format!("must be at most {}, are {}", limits::CARDS, links.len());
+        return Err(FieldError::invalid("links", problem));
+    }
+    Ok(())
 }
 
 #[must_use]
@@ -117,7 +147,7 @@ pub fn owner(worker: &v1::WorkerRef) -> Owner {
 }
 
 /// Takes what an agent reports of a worker; `None` for phases that the ledger does not follow (being prepared, being
-/// stopped).
+/// stopped). Its sentences are cut where they are longer than the ledger keeps.
 ///
 /// # Errors
 /// A [`Refusal`] with PROTOCOL_VIOLATION when the worker, the phase or the cause is missing or not known.
@@ -133,9 +163,9 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
         }
         WorkerPhase::Starting | WorkerPhase::Stopping => return Ok(None),
         WorkerPhase::Running => Observation::Running,
-        WorkerPhase::Unconfirmed => Observation::Unconfirmed { message: report.message },
+        WorkerPhase::Unconfirmed => Observation::Unconfirmed { message: sentence(report.message) },
         WorkerPhase::Stopped if report.unusable => {
-            Observation::Unusable { lost: report.unusable_for_good, message: report.message }
+            Observation::Unusable { lost: report.unusable_for_good, message: sentence(report.message) }
         }
         WorkerPhase::Stopped => {
             let cause: Option<StopCause> = enum_from_wire("cause", report.cause).map_err(violation)?;
@@ -144,8 +174,8 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
                 code: report.exit_code,
                 signal: report.signal,
                 checkpointed: report.checkpointed,
-                message: report.message,
-                not_saved: report.not_saved,
+                message: sentence(report.message),
+                not_saved: sentence(report.not_saved),
             })
         }
     };

@@ -32,10 +32,7 @@ impl JobFilter {
     /// A [`Refusal`] with the fields that are not acceptable.
     pub fn of_list(filter: Option<&v1::JobFilter>) -> Result<Self, Refusal> {
         let Some(filter) = filter else { return Ok(Self::default()) };
-        if filter.job_ids.len() > limits::FILTER {
-            let problem = format!("must be at most {}, are {}", limits::FILTER, filter.job_ids.len());
-            return Err(FieldError::invalid("filter.job_ids", problem).into());
-        }
+        check_size(filter)?;
         let mut states = BTreeSet::new();
         for (place, number) in filter.states.iter().enumerate() {
             let field = format!("filter.states[{place}]");
@@ -86,5 +83,64 @@ impl JobFilter {
         let held = job.allocation.and_then(|id| state.allocation(id));
         let node = state.node_by_name(&self.node_name);
         matches!((held, node), (Some(held), Some(node)) if held.workers.iter().any(|worker| worker.node == node.id))
+    }
+}
+
+/// Refuses a filter that is larger than any that takes a job: a watch keeps its own for as long as it is open.
+fn check_size(filter: &v1::JobFilter) -> Result<(), FieldError> {
+    let v1::JobFilter { job_ids, states, queue, submitter, labels, node_name } = filter;
+    let counts = [
+        ("filter.job_ids", job_ids.len(), limits::FILTER),
+        ("filter.states", states.len(), limits::FILTER),
+        ("filter.labels", labels.len(), limits::LABELS),
+    ];
+    if let Some((field, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
+        return Err(FieldError::invalid(field, format!("must be at most {most}, are {count}")));
+    }
+    let own = [("filter.queue", queue), ("filter.submitter", submitter), ("filter.node_name", node_name)];
+    let of_labels = labels.iter().flat_map(|(key, value)| [("filter.labels", key), ("filter.labels", value)]);
+    let mut texts = own.into_iter().chain(of_labels);
+    match texts.find(|(_, text)| text.len() > limits::NAME) {
+        Some((field, text)) => {
+            let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
+            Err(FieldError::invalid(field, problem))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_bounded_in_each_of_its_fields() {
+        let refused = |change: fn(&mut v1::JobFilter, String)| {
+            let mut filter = v1::JobFilter::default();
+            change(&mut filter, "x".repeat(limits::NAME));
+            assert!(JobFilter::of_list(Some(&filter)).is_ok());
+            change(&mut filter, "x".repeat(limits::NAME + 1));
+            JobFilter::of_list(Some(&filter)).expect_err("it is larger").fields()[0].field.clone()
+        };
+        assert_eq!(refused(|filter, text| filter.queue = text), "filter.queue");
+        assert_eq!(refused(|filter, text| filter.submitter = text), "filter.submitter");
+        assert_eq!(refused(|filter, text| filter.node_name = text), "filter.node_name");
+        let value = |filter: &mut v1::JobFilter, text| filter.labels = BTreeMap::from([("team".to_owned(), text)]);
+        assert_eq!(refused(value), "filter.labels");
+        let key = |filter: &mut v1::JobFilter, text| filter.labels = BTreeMap::from([(text, String::new())]);
+        assert_eq!(refused(key), "filter.labels");
+        let many = |count: usize| v1::JobFilter {
+            labels: (0..count).map(|number| (number.to_string(), String::new())).collect(),
+            ..Default::default()
+        };
+        assert!(JobFilter::of_list(Some(&many(limits::LABELS))).is_ok());
+        assert!(JobFilter::of_list(Some(&many(limits::LABELS + 1))).is_err());
+        let running = i32::from(v1::JobState::Running);
+        let states = v1::JobFilter { states: vec![running; limits::FILTER + 1], ..Default::default() };
+        let ids = v1::JobFilter { job_ids: vec![1; limits::FILTER + 1], ..Default::default() };
+        for (filter, field) in [(states, "filter.states"), (ids, "filter.job_ids")] {
+            let refused = JobFilter::of_list(Some(&filter)).expect_err("it is larger");
+            assert_eq!(refused.fields()[0].field, field);
+        }
     }
 }

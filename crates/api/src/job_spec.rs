@@ -217,7 +217,7 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
         vendors,
         models,
         whole_cards: _,
-        slice_memory: _,
+        slice_memory,
         access: _,
         elastic: _,
     } = card;
@@ -229,6 +229,9 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
     });
     check.that(memory.0 <= limits::MEMORY_MIB, "virtual_card.memory_mib", || {
         format!("must be at most {} MiB, is {memory}", limits::MEMORY_MIB)
+    });
+    check.that(slice_memory.0 <= limits::MEMORY_MIB, "virtual_card.slice_memory_mib", || {
+        format!("must be at most {} MiB, is {slice_memory}", limits::MEMORY_MIB)
     });
     check.names("virtual_card.vendors", vendors);
     check.names("virtual_card.models", models);

@@ -49,6 +49,10 @@ pub const MILLI_CPUS: u64 = 1_000_000_000;
 pub const WEIGHT: u32 = 100;
 /// Most names of data on the disks of a node.
 pub const CACHED: usize = 10_000;
+/// Most cards of a node, and most links of a card.
+pub const CARDS: usize = 1024;
+/// Most workers of which one message of an agent speaks.
+pub const REPORTED: usize = 65_536;
 /// Most that cards may be oversubscribed, in percent.
 pub const OVERSUBSCRIPTION: u32 = 1_000;
 /// Longest time that a program may take to write its checkpoint.

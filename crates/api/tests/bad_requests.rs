@@ -1,6 +1,7 @@
 //! What comes over the wire and is not acceptable: each answered with a reason, the path of the field and what would be
 //! right.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -49,6 +50,7 @@ fn sizes_must_be_sensible() {
     insta::assert_snapshot!(refused(|spec| card(spec).milli_tflops = 0), @"spec.virtual_card.milli_tflops: must be more than zero: it is what the job is given a share of");
     insta::assert_snapshot!(refused(|spec| card(spec).milli_tflops = u64::MAX), @"spec.virtual_card.milli_tflops: must be at most 1000000 TFLOPS, is 18446744073709551.615 TFLOPS");
     insta::assert_snapshot!(refused(|spec| card(spec).memory_mib = u64::MAX), @"spec.virtual_card.memory_mib: must be at most 4294967296 MiB, is 18446744073709551615 MiB");
+    insta::assert_snapshot!(refused(|spec| card(spec).slice_memory_mib = u64::MAX), @"spec.virtual_card.slice_memory_mib: must be at most 4294967296 MiB, is 18446744073709551615 MiB");
     insta::assert_snapshot!(refused(|spec| spec.gang = 4097), @"spec.gang: must be 1 to 4096, is 4097");
     insta::assert_snapshot!(refused(|spec| spec.priority = Some(101)), @"spec.priority: must be 0 to 100, is 101");
     insta::assert_snapshot!(refused(|spec| spec.virtual_card = None), @"spec.virtual_card: must be set");
@@ -160,6 +162,53 @@ fn words_and_times_must_be_known() {
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = falls_back(v1::CheckpointMode::Cooperative, v1::CheckpointMode::Cooperative)), @"spec.checkpoint.fallback: must be cooperative or requeue, and is for mode transparent");
     insta::assert_snapshot!(refused(|spec| spec.checkpoint = falls_back(v1::CheckpointMode::Transparent, v1::CheckpointMode::Transparent)), @"spec.checkpoint.fallback: must be cooperative or requeue, and is for mode transparent");
     insta::assert_snapshot!(refused(|spec| spec.retry = Some(v1::RetryPolicy { max_retries: 1_000_000, ..Default::default() })), @"spec.retry.max_retries: must be at most 1000, is 1000000");
+}
+
+fn pairs(count: usize) -> BTreeMap<String, String> {
+    names(count).into_iter().map(|name| (name, String::new())).collect()
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("n{number}")).collect()
+}
+
+type Change = fn(&mut v1::JobSpec);
+
+#[test]
+fn lists_texts_and_times_of_a_job_are_bounded() {
+    fn policy(every: i64, keep: u32) -> Option<v1::CheckpointPolicy> {
+        let (mode, every) =
+            (v1::CheckpointMode::Cooperative.into(), prost_types::Duration { seconds: every, nanos: 0 });
+        Some(v1::CheckpointPolicy { mode, every: Some(every), keep, ..Default::default() })
+    }
+    let cases: [(Change, &str); 11] = [
+        (|spec| spec.environment = pairs(1025), "environment: must have at most 1024 variables, has 1025"),
+        (
+            |spec| spec.environment = [("A".to_owned(), "x".repeat(512 << 10))].into(),
+            "environment: must have at most 524288 bytes in all, has 524289",
+        ),
+        (
+            |spec| spec.working_directory = format!("/{}", "x".repeat(4096)),
+            "working_directory: must have at most 4096 bytes and no NUL byte",
+        ),
+        (|spec| spec.labels = pairs(65), "labels: must be at most 64"),
+        (|spec| card(spec).vendors = names(65), "virtual_card.vendors: must be at most 64"),
+        (|spec| card(spec).models = names(65), "virtual_card.models: must be at most 64"),
+        (
+            |spec| spec.affinity = Some(v1::Affinity { data: names(65), ..Default::default() }),
+            "affinity.data: must be at most 64",
+        ),
+        (
+            |spec| spec.affinity = Some(v1::Affinity { avoid: pairs(65), ..Default::default() }),
+            "affinity.avoid: must be at most 64",
+        ),
+        (|spec| spec.windows = vec!["0 0 * * * for 1h".to_owned(); 17], "windows: must be at most 16"),
+        (|spec| spec.checkpoint = policy(7 * 86_400 + 1, 2), "checkpoint.every: must be 1 second to 7 days"),
+        (|spec| spec.checkpoint = policy(60, 17), "checkpoint.keep: must be 1 to 16"),
+    ];
+    for (change, said) in cases {
+        assert_eq!(refused(change), format!("spec.{said}"));
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of the API: job files and their document, requests that are refused, views.
 
+mod agents;
 #[path = "../../ledger/tests/arbitrary/mod.rs"]
 mod arbitrary;
 mod bad_requests;

@@ -265,3 +265,17 @@ fn records_after_the_last_and_missing_ones_are_noticed() {
     assert_eq!(missing, "the snapshot is not whole: it announces 5 records and has 4; fetch it again");
     assert_eq!(Revision(1), read(&whole).unwrap().revision());
 }
+
+#[test]
+fn a_record_that_is_longer_than_any_is_refused_before_it_has_come() {
+    // The lengths of a record of 64 MiB and of one that is a byte longer.
+    let said = |length: [u8; 4]| read(&length).unwrap_err().to_string();
+    assert_eq!(
+        said([0x80, 0x80, 0x80, 0x20]),
+        "the snapshot is not whole: 4 bytes of a record are left over at the end; fetch it again"
+    );
+    assert_eq!(
+        said([0x81, 0x80, 0x80, 0x20]),
+        "the snapshot is not whole: a record of 67108865 bytes is longer than any release writes; fetch it again"
+    );
+}

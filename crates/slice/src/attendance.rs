@@ -152,6 +152,21 @@ mod tests {
     }
 
     #[test]
+    fn so_many_hosts_are_heard_at_a_time() {
+        let credentials = Credentials { token: "0123456789abcdef".into(), epoch: 7 };
+        let listener = listener(&credentials);
+        let begin = || Attendance::begin(listener.address(), &credentials).expect("the right token");
+        let mut hosts: Vec<Attendance> = (0..MOST_HOSTS).map(|_| begin()).collect();
+        for host in &mut hosts {
+            host.is_here().expect("an answer");
+        }
+        assert!(begin().is_here().is_err(), "as many are heard as may be");
+        drop(hosts.pop());
+        // It is noticed in a moment.
+        while begin().is_here().is_err() {}
+    }
+
+    #[test]
     fn a_host_needs_the_token_and_no_pytorch_and_says_that_it_is_there_and_that_it_is_over() {
         let credentials = Credentials { token: "0123456789abcdef".into(), epoch: 7 };
         let listener = listener(&credentials);

@@ -29,7 +29,7 @@ use crate::{
 use socket::{is_open, take_descriptor};
 
 pub use socket::end;
-pub(crate) use socket::{REACH, Socket, give_descriptor, reach};
+pub(crate) use socket::{REACH, Socket, Until, give_descriptor, reach};
 
 /// Bulk data smaller than this goes on the socket: waking up costs more than copying it there.
 const LEAST_SHARED: usize = 128 << 10;

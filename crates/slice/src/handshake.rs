@@ -319,6 +319,16 @@ mod tests {
     use crate::{Address, Connection, Listener, listener::Admits, owner::tests::alone};
 
     #[test]
+    fn a_message_that_is_longer_than_any_ends_the_handshake_unread() {
+        let said = |length: usize| {
+            let bytes = [&(length as u32).to_le_bytes()[..], &vec![b' '; length]].concat();
+            hear::<Claim>(&mut &bytes[..], "the program").err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(said(LARGEST_MESSAGE + 1).contains("a message of 4097 bytes in the handshake"));
+        assert!(!said(LARGEST_MESSAGE).contains("a message of"), "it is read, and is no claim");
+    }
+
+    #[test]
     fn what_will_never_be_let_in_is_told_from_what_may_come_again() {
         let credentials = Credentials { token: "0123456789abcdef".into(), epoch: 7 };
         let slice = Slice { device: "cpu".into(), memory_bytes: 1, share: 1.0, sequence: 0 };

@@ -14,13 +14,13 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
     Address, Connection, Error,
     attendance::Attended,
-    connection::{Socket, give_descriptor},
+    connection::{Socket, Until, give_descriptor},
     handshake::{self, Credentials, Role, Slice, Versions},
     owner::{self, Owner, Program},
     ring::{Direction, Rings},
@@ -215,7 +215,9 @@ fn greet(
 ) -> Result<Option<Socket>, Error> {
     let lost = |source: io::Error| Error::Lost { peer: peer.into(), cause: source.to_string() };
     socket.tune().and_then(|()| socket.limit(Some(HANDSHAKE))).map_err(lost)?;
-    let heard = handshake::of_server(&mut socket, peer, &door.versions, &door.credentials)?;
+    let mut until = Until { socket: &mut socket, moment: Instant::now() + HANDSHAKE };
+    let heard = handshake::of_server(&mut until, peer, &door.versions, &door.credentials)?;
+    socket.limit(Some(HANDSHAKE)).map_err(lost)?;
     if let Some(reason) = heard.refusal() {
         return handshake::refuse(&mut socket, peer, reason).map(|()| None);
     }
@@ -283,7 +285,11 @@ fn welcome(mut socket: Socket, peer: &str, door: &Door, heard: &handshake::Heard
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::*;
+    use crate::LARGEST_FRAME;
     use crate::owner::tests::alone;
 
     fn credentials() -> Credentials {
@@ -300,6 +306,38 @@ mod tests {
         let program = alone();
         let program = (role == Role::Program).then_some(&program);
         Connection::connect(to.address(), "2.0", &credentials(), program).map_err(|error| error.to_string())
+    }
+
+    /// Comes to the door and says nothing.
+    fn silent(to: &Listener) -> TcpStream {
+        let Address::Tcp(host) = to.address() else { panic!("it listens on the network") };
+        TcpStream::connect(host).expect("it listens")
+    }
+
+    #[test]
+    fn so_many_shake_hands_at_a_time_and_who_comes_beyond_is_closed() {
+        let door = listener(Admits::Program);
+        let mut strangers: Vec<TcpStream> = (0..MOST_HANDSHAKES).map(|_| silent(&door)).collect();
+        for stranger in &mut strangers {
+            stranger.read_exact(&mut [0; 4]).expect("it is greeted");
+        }
+        assert_eq!(silent(&door).read(&mut [0]).ok(), Some(0), "it is not");
+        drop(strangers);
+        // Their threads notice it one after the other.
+        while come(&door, Role::Program).is_err() {}
+    }
+
+    #[test]
+    fn a_frame_that_is_larger_than_any_ends_the_connection_unread() {
+        let door = listener(Admits::Program);
+        let (mut program, versions) = (silent(&door), Versions::of_this_build("2.0"));
+        let welcome =
+            handshake::of_program(&mut program, "it", Role::Program, &versions, &credentials(), Some(&alone()));
+        welcome.expect("it is let in");
+        let mut connection = door.accept(HANDSHAKE).expect("a program");
+        program.write_all(&(LARGEST_FRAME as u32 + 1).to_le_bytes()).expect("it is heard");
+        let refused = connection.receive().expect_err("it is too large").to_string();
+        assert!(refused.contains("a frame of 16777217 bytes"), "{refused}");
     }
 
     #[test]

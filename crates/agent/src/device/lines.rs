@@ -48,4 +48,12 @@ mod tests {
         assert_eq!((lines.next().as_deref(), lines.next()), (Some("saved"), None));
         assert!(!lines.read(&b""[..]));
     }
+
+    #[test]
+    fn who_says_more_than_a_line_can_hold_is_heard_no_more() {
+        let (mut lines, said) = (Lines::default(), vec![b'x'; 2 * MOST]);
+        let mut from = &said[..];
+        while lines.read(&mut from) {}
+        assert!((MOST + 1..=MOST + 1024).contains(&lines.length()), "{} bytes are kept", lines.length());
+    }
 }

@@ -73,4 +73,14 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", &file).expect("writable");
         assert_eq!(read(&file, 10), None, "a link leads out of the folder");
     }
+
+    #[test]
+    fn what_a_worker_left_is_read_up_to_a_bound() {
+        let work = tempfile::tempdir().expect("a folder");
+        let file = work.path().join(FILE);
+        let longest = usize::try_from(LONGEST).expect("it is small");
+        fs::write(&file, vec![b' '; 1 << 20]).expect("writable");
+        assert_eq!(read(&file, LONGEST).map(|bytes| bytes.len()), Some(longest));
+        assert_eq!(Word::left(Exit::Code(CODE.into()), work.path()), None, "what was cut is no word");
+    }
 }

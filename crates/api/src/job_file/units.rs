@@ -114,6 +114,9 @@ impl Cpus {
     }
 }
 
+/// Longest time that can be written, in files of configuration too: sums and multiples of such times are times.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+
 impl Time {
     /// Reads `90s`, `10m`, `1h 30m`.
     ///
@@ -127,9 +130,12 @@ impl Time {
         if text.parse::<f64>().is_ok() {
             return Err(format!("must say its unit, such as \"{text}s\" or \"{text}m\", is {}", quoted(text)));
         }
-        humantime::parse_duration(text)
-            .map(Self)
-            .map_err(|_| format!("must be a time such as \"90s\", \"10m\" or \"1h 30m\", is {}", quoted(text)))
+        let time = humantime::parse_duration(text)
+            .map_err(|_| format!("must be a time such as \"90s\", \"10m\" or \"1h 30m\", is {}", quoted(text)))?;
+        if time > LONGEST {
+            return Err(format!("must be at most ten years, is {}", quoted(text)));
+        }
+        Ok(Self(time))
     }
 }
 
@@ -319,6 +325,10 @@ mod tests {
         assert_eq!(Time::parse("1h 30m"), Ok(Time(Duration::from_secs(5400))));
         assert_eq!(Time::parse("0"), Ok(Time(Duration::ZERO)));
         assert_eq!(Time::parse("10").unwrap_err(), "must say its unit, such as \"10s\" or \"10m\", is \"10\"");
+        assert_eq!(Time::parse("3660 days"), Ok(Time(LONGEST)));
+        for long in ["3661 days", "18446744073709551615s"] {
+            assert_eq!(Time::parse(long).unwrap_err(), format!("must be at most ten years, is {long:?}"));
+        }
         assert!(Time::parse("soon").is_err() && Time::parse("-5s").is_err() && Time::parse("").is_err());
     }
 }

@@ -240,6 +240,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_backup_says_of_lengths_is_bounded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("backup");
+        let refused = |content: &[u8]| {
+            std::fs::write(&path, content).expect("writable");
+            Backup::open(&path).and_then(Backup::verify).expect_err("no release writes it").to_string()
+        };
+        let line = vec![b'x'; usize::try_from(LINE_LIMIT).expect("it is small") + 1];
+        assert!(refused(&line).contains("its first line is none"));
+        let head = format!("{MAGIC}{FORMAT}\n{}\n", serde_json::to_string(&header()).expect("it is written"));
+        let chunk = u32::try_from(CHUNK_LIMIT + 1).expect("it is small").to_be_bytes();
+        let said = refused(&[head.as_bytes(), &chunk[..]].concat());
+        assert!(said.contains("a chunk of 83886081 bytes is longer than any release writes"), "{said}");
+    }
+
+    #[test]
     fn a_backup_in_which_any_byte_has_changed_or_is_missing_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("backup");

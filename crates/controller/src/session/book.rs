@@ -37,6 +37,11 @@ impl OrderBook {
         }
     }
 
+    /// Number of workers that the agent has spoken of and was not told to forget.
+    pub(super) fn sighted(&self) -> usize {
+        self.present.len() + self.over.len()
+    }
+
     /// Whether all that is, or may be, there is granted (law L2).
     pub(super) fn holds_only_granted(&self, node: NodeId, state: &State) -> bool {
         self.present.iter().all(|owner| orders::is_granted(state, node, *owner))

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use prost::Message as _;
 use tessera_api::v1::session_request::Message;
 use tessera_api::v1::{self, ErrorReason, SessionRequest, WorkerPhase};
-use tessera_api::{Refusal, agent};
+use tessera_api::{Refusal, agent, limits};
 use tessera_consensus::Term;
+use tessera_ledger::wire::FieldError;
 use tessera_ledger::{CardDescription, Node, NodeDescription, Observation, Owner, PartKey, SavedPart, WorkerReport};
 
 /// What an agent says of one worker.
@@ -83,6 +85,8 @@ pub(crate) struct Report {
     pub cards: Vec<CardDescription>,
     /// Names of all data on the node's disks, when that changed.
     pub cached: Option<BTreeSet<String>>,
+    /// Size of the message that it came as.
+    pub bytes: usize,
 }
 
 /// A message of an agent.
@@ -108,6 +112,7 @@ pub(crate) fn read(request: SessionRequest) -> Result<Heard, Refusal> {
             Ok(Heard::Heartbeat(heartbeat, Measured { cards: beat.samples, workers: beat.workers }, kept))
         }
         Some(Message::Report(report)) => Ok(Heard::Report(Report {
+            bytes: report.encoded_len(),
             id: Some(report.report_id),
             workers: sightings(report.workers)?,
             cards: agent::cards(report.cards)?,
@@ -135,6 +140,10 @@ fn greeting(hello: v1::Hello) -> Result<Greeting, Refusal> {
 
 /// Reads what is said of workers; of one that is named twice, the last word counts.
 fn sightings(reports: Vec<v1::WorkerReport>) -> Result<Vec<Sighting>, Refusal> {
+    if reports.len() > limits::REPORTED {
+        let problem = format!("must be at most {} in a message, are {}", limits::REPORTED, reports.len());
+        return Err(FieldError::invalid("workers", problem).into());
+    }
     let mut seen: BTreeMap<Owner, Sighting> = BTreeMap::new();
     for report in reports {
         let named = report.worker.as_ref().map(agent::owner);
@@ -192,6 +201,15 @@ mod tests {
         };
         assert!(report.workers[0].is_present());
         assert_eq!(report.workers[0].reports().count(), 0);
+    }
+
+    #[test]
+    fn a_message_speaks_of_so_many_workers_and_no_more() {
+        let many = |count| request(vec![named(WorkerPhase::Running); count]);
+        assert!(read(many(limits::REPORTED)).is_ok());
+        let refusal = read(many(limits::REPORTED + 1)).expect_err("it must be refused");
+        assert_eq!((refusal.reason(), refusal.fields().len()), (ErrorReason::InvalidField, 1));
+        assert_eq!(refusal.message(), "workers: must be at most 65536 in a message, are 65537");
     }
 
     #[test]

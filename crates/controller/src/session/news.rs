@@ -8,6 +8,9 @@ use tessera_ledger::{
 use super::messages::{Greeting, Report, Sighting};
 use super::orders;
 
+/// Reports of workers in one command: with the longest sentences they fit into one entry of the log.
+const TOGETHER: usize = 256;
+
 /// The number of the node if the ledger knows all that its agent says of it; `None` when it must register.
 pub(super) fn known_as(greeting: &Greeting, state: &State) -> Option<NodeId> {
     let node = state.node_by_name(&greeting.node.name)?;
@@ -44,10 +47,8 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
         })
         .cloned()
         .collect();
-    let mut commands = Vec::new();
-    if !workers.is_empty() {
-        commands.push(Command::ReportWorkers { node, reports: workers });
-    }
+    let together = workers.chunks(TOGETHER).map(|some| Command::ReportWorkers { node, reports: some.to_vec() });
+    let mut commands: Vec<Command> = together.collect();
     if !cards.is_empty() {
         commands.push(Command::UpdateCards { node, cards });
     }

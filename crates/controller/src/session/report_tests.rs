@@ -48,6 +48,68 @@ fn a_report_that_could_not_be_committed_is_proposed_again_after_a_pause() {
 }
 
 #[test]
+fn an_agent_that_waits_for_no_acknowledgement_is_cut_by_number_and_by_bytes() {
+    for (bytes, taken) in [(0, REPORTS), (REPORT_BYTES / 4, 4)] {
+        let (ledger, _, allocation) = granted(job(4));
+        let mut stage = Stage::new(ledger);
+        stage.hello("a", Vec::new());
+        // What is proposed waits no more; what comes after it waits for that.
+        let report = |stage: &mut Stage| {
+            let workers = vec![running(owner(&allocation, 0))];
+            let report = Report { id: Some(1), workers, bytes, ..Report::default() };
+            closed(&stage.on(Event::Heard(Heard::Report(report))))
+        };
+        for number in 0..=taken {
+            assert_eq!(report(&mut stage), None, "{number} of {bytes} bytes");
+        }
+        assert_eq!(report(&mut stage), Some(ErrorReason::Overloaded), "{bytes} bytes");
+    }
+}
+
+#[test]
+fn an_agent_that_has_more_workers_than_a_node_can_have_is_cut() {
+    let mut ledger = Ledger::default();
+    ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    let some = |from: usize, count: usize| -> Vec<Sighting> {
+        let allocation = |number: usize| tessera_ledger::AllocationId(number as u64);
+        (from..from + count).map(|number| running(Owner { allocation: allocation(number), ..stranger() })).collect()
+    };
+    assert_eq!(closed(&stage.report(1, some(0, MOST_SIGHTED))), None);
+    assert_eq!(closed(&stage.report(2, some(0, 1))), None, "it is known");
+    assert_eq!(closed(&stage.report(3, some(MOST_SIGHTED, 1))), Some(ErrorReason::ProtocolViolation));
+}
+
+#[test]
+fn many_reports_go_into_the_log_in_commands_that_fit_and_what_never_fits_ends_the_session() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[300]);
+    let allocations: Vec<_> = (0..300)
+        .map(|place| {
+            let job = ledger.submit(job(1));
+            ledger.grant(job, &[(node, place, 1)])
+        })
+        .collect();
+    let mut stage = Stage::new(ledger);
+    let hello = Greeting { cards: vec![card("a", 0, 300)], ..greeting("a", Vec::new()) };
+    stage.on(Event::Heard(Heard::Hello(Box::new(hello))));
+    let all = allocations.iter().map(|allocation| running(owner(allocation, 0))).collect();
+    let effects = stage.report(1, all);
+    let told: Vec<usize> = proposal(&effects)
+        .into_iter()
+        .flat_map(|(_, requests)| requests)
+        .map(|request| match request.command {
+            Command::ReportWorkers { reports, .. } => reports.len(),
+            other => panic!("{other:?} is no report"),
+        })
+        .collect();
+    assert_eq!(told, [256, 44]);
+    let never = ProposeError::Consensus(tessera_consensus::ProposeError::TooLarge { bytes: 2, limit: 1 });
+    assert_eq!(closed(&stage.on(Event::Proposed(Step::Report, Err(never)))), Some(ErrorReason::RequestTooLarge));
+}
+
+#[test]
 fn what_nobody_granted_is_stopped_and_then_forgotten() {
     let mut ledger = Ledger::default();
     ledger.node("a", &[10]);

@@ -8,7 +8,9 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use planted::Bug;
 use tessera_api::Refusal;
-use tessera_api::v1::{DeviceUse, ErrorReason, SessionRequest, SessionResponse, SliceSample, WorkerSample};
+use tessera_api::v1::{
+    DeviceUse, ErrorReason, SessionRequest, SessionResponse, SliceSample, TimeSlicing, WorkerSample,
+};
 use tessera_ledger::{AllocationId, CardId, LeaseTimings, NodeId, Rank, Request, State};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -238,11 +240,11 @@ impl Shell {
         for sample in measured.cards.into_iter().filter(|sample| sample.card_index < cards) {
             let reading = CardReading {
                 at,
-                utilization_ratio: sample.utilization_ratio.clamp(0.0, 1.0),
+                utilization_ratio: sensible(sample.utilization_ratio).min(1.0),
                 memory_used_bytes: sample.memory_used_bytes,
-                temperature_celsius: sample.temperature_celsius,
-                power_watts: sample.power_watts,
-                time_slicing: sample.time_slicing,
+                temperature_celsius: sample.temperature_celsius.filter(|celsius| celsius.is_finite()),
+                power_watts: sample.power_watts.filter(|watts| watts.is_finite()),
+                time_slicing: sample.time_slicing.map(sensible_slicing),
                 unread: sample.unread,
             };
             self.pool.telemetry().note(CardId { node, index: sample.card_index }, reading);
@@ -287,6 +289,14 @@ fn sensible_device(told: DeviceUse) -> DeviceUse {
         bytes_per_second: sensible(told.bytes_per_second),
         gate_wait_ratio: sensible(told.gate_wait_ratio).min(1.0),
         queued_bytes: told.queued_bytes,
+    }
+}
+
+fn sensible_slicing(told: TimeSlicing) -> TimeSlicing {
+    TimeSlicing {
+        switches_per_round: sensible(told.switches_per_round),
+        competing: tessera_api::agent::sentence(told.competing),
+        ..told
     }
 }
 

@@ -28,6 +28,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Most reports that wait for the log; an agent that sends more without waiting for acknowledgements is cut.
 const REPORTS: usize = 1024;
 
+/// Most bytes of these reports, as they came: four of the largest messages.
+const REPORT_BYTES: usize = 64 << 20;
+
+/// Most workers that an agent can say to have, or to have had, before it is told to forget some of them.
+const MOST_SIGHTED: usize = 1 << 17;
+
 /// Most starts by which an agent may be ahead of what the ledger knows of it: more than it can have begun in vain.
 const MOST_STARTS_AHEAD: u64 = 1 << 20;
 

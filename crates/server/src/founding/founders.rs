@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tessera_api::Refusal;
 use tessera_api::v1::{self, ErrorReason};
+use tessera_api::{Refusal, limits};
 use tessera_client::Address;
 use tessera_client::reach::Scope;
 use tessera_connection::Outbound;
@@ -61,6 +61,12 @@ pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -
     }
     let mut addresses = BTreeSet::new();
     for (place, member) in request.members.iter().enumerate() {
+        for (name, text) in [("name", &member.name), ("address", &member.address)] {
+            if text.len() > limits::NAME {
+                let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
+                return Err(refusal(&format!("members[{place}].{name}"), problem));
+            }
+        }
         if member.address.is_empty() || !addresses.insert(member.address.clone()) {
             let problem = "must be host:port, another for each".to_owned();
             return Err(refusal(&format!("members[{place}].address"), problem));
@@ -126,6 +132,10 @@ mod tests {
         assert_eq!(field(request("x", &["b:1"])), "members");
         assert_eq!(field(request("x", &["a:1", "b:1", "b:1"])), "members[2].address");
         assert_eq!(field(request("x", &["a:1", "10.0.0.2:1", "127.0.0.1:1"])), "members[2].address");
+        assert_eq!(field(request("x", &[&format!("{}:1", "h".repeat(252))])), "members[0].address");
+        let mut named = request("x", &["a:1"]);
+        named.members[0].name = "n".repeat(254);
+        assert_eq!(field(named), "members[0].name");
         let huge = Some(v1::NewPool { block_milli_tflops: u64::MAX, reference_precision: 0 });
         let huge = v1::InitializeClusterRequest { pool: huge, ..request("x", &["a:1"]) };
         assert_eq!(field(huge), "pool.block_milli_tflops");

@@ -94,4 +94,11 @@ mod tests {
         headers.insert(TIMEOUT_HEADER, HeaderValue::from_static("100m"));
         assert_eq!(Deadline::of(&headers).left(), Duration::from_millis(90));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_waited_for_longer_than_an_hour() {
+        let mut headers = HeaderMap::new();
+        headers.insert(TIMEOUT_HEADER, HeaderValue::from_static("99999999H"));
+        assert_eq!(Deadline::of(&headers).left(), LONGEST - Duration::from_millis(100));
+    }
 }

@@ -148,6 +148,22 @@ async fn changes_are_thought_through_and_not_made() {
     let unknown = v1::AddedCards { model: "unheard".to_owned(), ..like };
     assert_refused(ask(add(unknown)).await, Code::InvalidArgument, ErrorReason::InvalidField);
 
+    let too_much = |added: v1::AddedNodes| Some(Change::Add(v1::AddedNodes { nodes: 10_000, ..added }));
+    let cards = |count| vec![v1::AddedCards { model: "a1".to_owned(), count, ..Default::default() }; 2];
+    let labels = |count: u32, value: &str| (0..count).map(|number| (number.to_string(), value.to_owned())).collect();
+    for (change, field) in [
+        (too_much(v1::AddedNodes { cards: cards(501), ..Default::default() }), "add.cards"),
+        (too_much(v1::AddedNodes { cards: cards(1), labels: labels(65, ""), ..Default::default() }), "add.labels"),
+        (
+            too_much(v1::AddedNodes { cards: cards(1), labels: labels(1, &"x".repeat(254)), ..Default::default() }),
+            "add.labels",
+        ),
+        (drain(&["n0"; 10_001]), "drain.nodes"),
+    ] {
+        let refused = assert_refused(ask(change).await, Code::InvalidArgument, ErrorReason::InvalidField);
+        assert!(refused.message().starts_with(&format!("{field}: must be at most")), "{refused:?}");
+    }
+
     let queue = v1::QueueSettings { name: "default".to_owned(), weight: 1, ..Default::default() };
     let same = ask(Some(Change::Queue(queue))).await.expect("it exists");
     assert!(same.started.is_empty() && same.displaced.is_empty());

@@ -7,7 +7,7 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -85,6 +85,33 @@ impl Write for Socket {
     }
 }
 
+/// A socket that is read until a moment, however slowly its peer speaks.
+pub(crate) struct Until<'a> {
+    pub socket: &'a mut Socket,
+    pub moment: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
+        }
+        self.socket.limit(Some(left))?;
+        self.socket.read(buffer)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.socket.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
 pub(crate) fn reach(address: &Address) -> io::Result<Socket> {
     match address {
         Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
@@ -142,4 +169,19 @@ pub(super) fn take_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
         }
     }
     Err(io::Error::other("the server announced shared memory and gave none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_speaks_slowly_is_heard_until_a_moment_and_no_longer() {
+        let (near, mut far) = UnixStream::pair().expect("a pair");
+        far.write_all(b"ab").expect("there is room");
+        let mut socket = Socket::Unix(near);
+        let mut heard = |moment| Until { socket: &mut socket, moment }.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(heard(Instant::now() + REACH), Ok(1));
+        assert_eq!(heard(Instant::now()), Err(io::ErrorKind::TimedOut), "though there is more");
+    }
 }

@@ -35,8 +35,8 @@ mod sockets;
 mod tool;
 mod tree;
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,7 @@ use tree::{Tree, child_that_is, seen_as, stray, whole_tree};
 
 use super::program::NoStart;
 use crate::supervisor::status::Cause;
+use crate::untrusted;
 use crate::worker::Account;
 
 /// Where a worker that may be dumped finds its folder, on every node.
@@ -60,6 +61,8 @@ pub const IMAGE_FOLDER: &str = "image";
 pub const RECORD_FILE: &str = "image.json";
 /// Form of that file.
 const FORMAT: u32 = 1;
+/// Most bytes of it: it names each process that has something on graphics cards.
+const LONGEST: u64 = 1 << 20;
 /// Descriptors on which CRIU is handed what the tree's output goes to.
 const OUTPUTS: [i32; 2] = [100, 101];
 /// Open files that were removed travel within the image, up to this size each.
@@ -130,8 +133,14 @@ pub struct Snapshot {
 }
 
 impl ImageRecord {
+    /// Reads that of a checkpoint, which has come from elsewhere.
     pub(super) fn load(checkpoint: &Path) -> io::Result<Self> {
-        let record: Self = serde_json::from_slice(&fs::read(checkpoint.join(RECORD_FILE))?)?;
+        let mut bytes = Vec::new();
+        untrusted::open(&checkpoint.join(RECORD_FILE))?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(io::Error::other(format!("what is said of it has more than {LONGEST} bytes")));
+        }
+        let record: Self = serde_json::from_slice(&bytes)?;
         if record.format == FORMAT {
             return Ok(record);
         }
@@ -260,7 +269,30 @@ pub(crate) fn reason(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn what_is_said_of_an_image_is_bounded_and_read_through_no_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, elsewhere) = (folder.path().join(RECORD_FILE), folder.path().join("elsewhere"));
+        let record = r#"{"format":1,"node":"a","criu":"4.0","root":300,"free_from":301,"outputs":[1,2],
+            "connections":"none","user":1,"group":1}"#;
+        let load = |said: &str| {
+            fs::write(&file, said).expect("written");
+            ImageRecord::load(folder.path()).map(|record| record.root).map_err(|error| error.to_string())
+        };
+        assert_eq!(load(record), Ok(300));
+        let room = usize::try_from(LONGEST).expect("it is small") - record.len();
+        assert_eq!(load(&format!("{record}{}", " ".repeat(room))), Ok(300));
+        let refused = load(&format!("{record}{}", " ".repeat(room + 1))).expect_err("it is too long");
+        assert!(refused.contains("more than 1048576 bytes"), "{refused}");
+        fs::write(&elsewhere, record).expect("written");
+        fs::remove_file(&file).expect("there");
+        std::os::unix::fs::symlink(&elsewhere, &file).expect("made");
+        ImageRecord::load(folder.path()).expect_err("it is a link");
+    }
 
     #[test]
     fn the_first_error_is_the_reason() {

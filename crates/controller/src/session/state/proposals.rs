@@ -4,22 +4,26 @@ use tessera_api::Refusal;
 use tessera_api::v1::ErrorReason;
 use tessera_ledger::{Command, NodeId, NodeState, Outcome, Request, State};
 
-use super::{PAUSE, REPORTS, Session};
+use super::{MOST_SIGHTED, PAUSE, REPORT_BYTES, REPORTS, Session};
 use crate::pool::{Committed, ProposeError};
-use crate::session::messages::Report;
+use crate::session::messages::{Report, violation};
 use crate::session::news::news;
 use crate::session::said::{acknowledge, not_registered};
 use crate::session::step::{Effect, Step};
 
 impl Session {
     pub(super) fn take_report(&mut self, report: Report) -> Result<(), Refusal> {
-        if self.reports.len() >= REPORTS {
+        let bytes = self.reports.iter().fold(report.bytes, |sum, waiting| sum.saturating_add(waiting.bytes));
+        if self.reports.len() >= REPORTS || bytes > REPORT_BYTES {
             return Err(Refusal::new(
                 ErrorReason::Overloaded,
                 "too many reports wait to be acknowledged; say hello again and wait for acknowledgements",
             ));
         }
         self.book.sight(&report.workers);
+        if self.book.sighted() > MOST_SIGHTED {
+            return Err(violation("an agent has more workers than a node can have"));
+        }
         self.reports.push_back(report);
         Ok(())
     }
@@ -74,6 +78,10 @@ impl Session {
                 Err(Refusal::not_leader(leader))
             }
             ProposeError::Consensus(Cause::Stopped(_)) => Err(Refusal::new(ErrorReason::MemberStopped, text)),
+            // However often it is proposed, it is too large.
+            ProposeError::Consensus(Cause::TooLarge { .. }) if step != Step::Kept => {
+                Err(Refusal::new(ErrorReason::RequestTooLarge, text))
+            }
             _ if step == Step::Report => {
                 tracing::warn!(%error, "a report is not committed; it is proposed again");
                 for report in std::mem::take(&mut self.in_flight).into_iter().rev() {

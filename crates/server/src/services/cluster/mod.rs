@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tessera_api::error::Refusal;
-use tessera_api::v1;
 use tessera_api::v1::ErrorReason;
 use tessera_api::v1::cluster_service_server::ClusterService;
+use tessera_api::{limits, v1};
 use tessera_consensus::{Consensus, Identity, Majority, Member, MemberId, MembershipError, Status as MemberStatus};
 use tessera_ledger::wire::FieldError;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -323,9 +323,32 @@ fn not_made_member(address: &str, error: &IntroduceError) -> Status {
 /// The process that a request names.
 fn new_member(member: Option<v1::NewMember>) -> Result<v1::NewMember, Refusal> {
     let member = member.ok_or_else(|| FieldError::missing("member"))?;
+    for (field, text) in [("member.name", &member.name), ("member.address", &member.address)] {
+        if text.len() > limits::NAME {
+            let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
+            return Err(FieldError::invalid(field, problem).into());
+        }
+    }
     let port = member.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0)) {
         return Ok(member);
     }
     Err(FieldError::invalid("member.address", "must be host:port, where the other members reach the process").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_and_address_of_a_member_are_bounded() {
+        let member = |name: usize, host: usize| {
+            let (name, address) = ("n".repeat(name), format!("{}:7400", "h".repeat(host)));
+            let taken = new_member(Some(v1::NewMember { name, address }));
+            taken.map(drop).map_err(|refused| refused.fields()[0].field.clone())
+        };
+        assert_eq!(member(limits::NAME, limits::NAME - 5), Ok(()));
+        assert_eq!(member(limits::NAME + 1, 9), Err("member.name".to_owned()));
+        assert_eq!(member(0, limits::NAME), Err("member.address".to_owned()));
+    }
 }

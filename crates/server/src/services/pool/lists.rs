@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tessera_api::error::Refusal;
 use tessera_api::page::Page;
 use tessera_api::pool_view::{self, node_of_ref};
-use tessera_api::v1;
+use tessera_api::{limits, v1};
 use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
 use tessera_ledger::{Card, CardId, CardKind, Eligibility, Node, NodeId, NodeState, State};
 use tokio::time::Instant;
@@ -97,10 +97,27 @@ fn cards_after<'a>(
 
 /// The values of a filter.
 fn each<T: WireEnum>(field: &str, numbers: &[i32]) -> Result<Vec<T>, Refusal> {
+    if numbers.len() > limits::FILTER {
+        let problem = format!("must be at most {}, are {}", limits::FILTER, numbers.len());
+        return Err(FieldError::invalid(field, problem).into());
+    }
     let value = |(place, number): (usize, &i32)| {
         let field = format!("{field}[{place}]");
         enum_from_wire(&field, *number)?.ok_or_else(|| FieldError::missing(field))
     };
     let values: Result<Vec<T>, FieldError> = numbers.iter().enumerate().map(value).collect();
     Ok(values?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_names_so_many_values_and_no_more() {
+        let named = |count| each::<CardKind>("kinds", &vec![v1::CardKind::Gpu.into(); count]);
+        assert_eq!(named(limits::FILTER).map(|kinds| kinds.len()), Ok(limits::FILTER));
+        let refused = named(limits::FILTER + 1).expect_err("each card is compared with each of them");
+        assert_eq!(refused.message(), "kinds: must be at most 1000, are 1001");
+    }
 }

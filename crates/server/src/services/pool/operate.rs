@@ -56,3 +56,20 @@ pub(super) fn deadline(deadline: Option<prost_types::Duration>) -> Result<Option
     let read = |deadline| Duration::try_from(deadline).ok().filter(|time| !time.is_zero() && *time <= LONGEST);
     deadline.map(|deadline| read(deadline).ok_or_else(wrong)).transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_says_of_a_node_is_bounded() {
+        assert!(reason(&"x".repeat(limits::NAME)).is_ok());
+        let refused = reason(&"x".repeat(limits::NAME + 1)).expect_err("it is too long");
+        assert_eq!(refused.message(), "reason: must have at most 253 bytes, has 254");
+        let within = |seconds| deadline(Some(prost_types::Duration { seconds, nanos: 0 })).ok().flatten();
+        assert_eq!(within(366 * 86_400), Some(LONGEST));
+        for wrong in [0, -1, 366 * 86_400 + 1, i64::MAX] {
+            assert_eq!(within(wrong), None, "{wrong} s");
+        }
+    }
+}

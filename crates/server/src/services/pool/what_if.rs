@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::error::Refusal;
 use tessera_api::pool_view::node_of_ref;
-use tessera_api::{job_view, queue_view, v1};
+use tessera_api::{job_view, limits, queue_view, v1};
 use tessera_foresight::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
 use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
 use tessera_ledger::{CardDescription, CardHealth, CardKind, Isolation, Mebibytes, MilliCpus, MilliTflops, State};
@@ -47,6 +47,7 @@ fn change_of(state: &State, change: Option<v1::what_if_request::Change>) -> Resu
     match change {
         None => Err(Refusal::from(FieldError::missing("change")).into()),
         Some(Asked::Drain(drain)) => {
+            at_most("drain.nodes", drain.nodes.len(), NODES as usize, "nodes")?;
             let nodes: Result<BTreeSet<_>, _> = drain.nodes.iter().map(|node| node_of_ref(state, Some(node))).collect();
             let nodes = nodes?;
             if nodes.is_empty() {
@@ -57,15 +58,19 @@ fn change_of(state: &State, change: Option<v1::what_if_request::Change>) -> Resu
         Some(Asked::Queue(queue)) => Ok(Change::Queue(queue_view::settings_of_request(Some(queue))?)),
         Some(Asked::Add(add)) => {
             let nodes = within("add.nodes", add.nodes, 1, NODES)?;
+            at_most("add.labels", add.labels.len(), limits::LABELS, "labels")?;
+            for (key, value) in &add.labels {
+                at_most("add.labels", key.len().max(value.len()), limits::NAME, "bytes each")?;
+            }
             let mut cards = Vec::new();
             for added in &add.cards {
-                let count = within("add.cards.count", added.count, 1, CARDS)?;
-                let card = card_of(state, added)?;
-                cards.extend(std::iter::repeat_n(card, count as usize));
+                let count = within("add.cards.count", added.count, 1, CARDS)? as usize;
+                at_most("add.cards", cards.len() + count, CARDS as usize, "cards on a node")?;
+                at_most("add.cards.model", added.model.len(), limits::NAME, "bytes")?;
+                cards.extend(std::iter::repeat_n(card_of(state, added)?, count));
             }
-            let fits = !cards.is_empty() && cards.len() <= CARDS as usize;
-            if !fits {
-                let problem = format!("must be 1 to {CARDS} cards on a node, are {}", cards.len());
+            if cards.is_empty() {
+                let problem = format!("must be 1 to {CARDS} cards on a node, are none");
                 return Err(Refusal::from(FieldError::invalid("add.cards", problem)).into());
             }
             cards.sort_by_key(|card| card.kind);
@@ -81,6 +86,14 @@ fn change_of(state: &State, change: Option<v1::what_if_request::Change>) -> Resu
             Ok(Change::Add(added))
         }
     }
+}
+
+/// Refuses more of something than can be thought of, before it costs anything.
+fn at_most(field: &str, count: usize, most: usize, what: &str) -> Result<(), Status> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(Refusal::from(FieldError::invalid(field, format!("must be at most {most} {what}, are {count}"))).into())
 }
 
 /// A card that is thought of: like one that the pool has, or as described.
