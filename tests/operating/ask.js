@@ -1,12 +1,12 @@
-// Asks what standard input says, by grpc-js: a list of {address, path, stream, request}, requests in base64. Answers with a list of
+// Asks what standard input says, by grpc-js: a list of {address, path, stream, request, options}, requests in base64. Answers with a list of
 // {code, details, status}, status being what `grpc-status-details-bin` holds, in base64.
 const grpc = require("@grpc/grpc-js");
 
 const same = (bytes) => bytes;
 
-function asked({ address, path, stream, request }) {
-  const client = new grpc.Client(address, grpc.credentials.createInsecure(), { "grpc.enable_http_proxy": 0 });
-  const options = { deadline: Date.now() + 10_000 };
+function asked({ address, path, stream, request, options }) {
+  const client = new grpc.Client(address, grpc.credentials.createInsecure(), { "grpc.enable_http_proxy": 0, ...options });
+  const ofCall = { deadline: Date.now() + 10_000 };
   const bytes = Buffer.from(request, "base64");
   const told = (error) => {
     const [status] = error.metadata?.get("grpc-status-details-bin") ?? [];
@@ -18,12 +18,12 @@ function asked({ address, path, stream, request }) {
       resolve(error ? told(error) : { code: 0, details: "", status: "" });
     };
     if (stream) {
-      const answers = client.makeServerStreamRequest(path, same, same, bytes, new grpc.Metadata(), options);
+      const answers = client.makeServerStreamRequest(path, same, same, bytes, new grpc.Metadata(), ofCall);
       answers.on("data", () => {});
       answers.on("error", done);
       answers.on("end", () => done(null));
     } else {
-      client.makeUnaryRequest(path, same, same, bytes, new grpc.Metadata(), options, done);
+      client.makeUnaryRequest(path, same, same, bytes, new grpc.Metadata(), ofCall, done);
     }
   });
 }

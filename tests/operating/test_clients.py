@@ -68,8 +68,8 @@ class Methods:
         return f"/tessera.v1.{method}", described.server_streaming, message.SerializeToString()
 
 
-def by_grpcio(address, path, stream, request):
-    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+def by_grpcio(address, path, stream, request, options=None):
+    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0), *(options or {}).items()]) as channel:
         ask = channel.unary_stream if stream else channel.unary_unary
         try:
             answer = ask(path, lambda sent: sent, lambda received: received)(request, timeout=10)
@@ -132,6 +132,17 @@ class Clients(unittest.TestCase):
                 if reason:
                     reasons = [detail["reason"] for detail in told[0]["status"]["details"] if "reason" in detail]
                     self.assertEqual([reason], reasons, told[0])
+
+    def test_a_client_that_is_given_all_members_reaches_one_that_is_there(self):
+        """As docs/grpc.md says. Nobody listens at the first address."""
+        path, stream, request = Methods(self.folder).request("PoolService/GetPool", {})
+        target = "ipv4:" + ",".join(["127.0.0.1:1", *self.pool.members])
+        asked = {"address": target, "path": path, "stream": stream, "request": request}
+        named = {**asked, "options": {"grpc.default_authority": "tessera"}}
+        self.assertEqual([0, 0], [told["code"] for told in [by_grpcio(**named), *by_grpc_js([named])]])
+        # Without a name the call never comes to a member: once it does, the document says too much.
+        internal = grpc.StatusCode.INTERNAL.value[0]
+        self.assertEqual([internal, internal], [told["code"] for told in [by_grpcio(**asked), *by_grpc_js([asked])]])
 
     def test_so_it_does_over_http(self):
         for path, fields in [("jobs", {"spec": {}}), ("jobs/99:cancel", {}), ("nodes/nowhere:cordon", {})]:
