@@ -1,7 +1,7 @@
 //! The first hour of an operator without accelerators: a pool of processors, with blocks that fit them and with blocks
 //! that do not.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tessera_api::v1::{JobState, Span, WhyRequest};
 use tessera_tests::jobs::{on, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
@@ -19,6 +19,18 @@ async fn processors_run_jobs_in_a_pool_with_small_blocks() -> Result<()> {
     assert!(blocks.free > 0, "{blocks:?}");
     let said = pool.cli_ok(&["job", "run", "--", "echo", "hello from a block"]).await?;
     assert!(said.contains("hello from a block"), "{said}");
+    // Each node carries its name as a label. That nobody carries another one is said when the job is submitted.
+    let own = format!("node={}", pool.nodes[0].name);
+    assert_eq!(pool.cli_ok(&["run", "--node-label", &own, "--", "echo", "here"]).await?, "here\n");
+    let file = pool.shared_folder("labels")?.join("job.yaml");
+    std::fs::write(&file, "command: [echo]\nvirtual_card: {tflops: 0.001}\nnode_labels: {node: mars, zone: far}\n")?;
+    let submitted = pool.cli(&["job", "submit", file.to_str().context("a path")?]).await?;
+    let remark = String::from_utf8_lossy(&submitted.stderr);
+    assert!(submitted.status.success() && remark.contains("no node carries node=mars and zone=far"), "{remark}");
+    until("the list to say so too", async || {
+        pool.cli_ok(&["job", "list"]).await.ok()?.contains("NO_NODE_WITH_LABELS").then_some(())
+    })
+    .await?;
     pool.verify().await
 }
 

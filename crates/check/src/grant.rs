@@ -91,9 +91,7 @@ fn check_virtual_card(
         // A program may be beside its card, in front of those who serve it.
         let is_beside = place == 0 && workers.len() > 1 && host::has_servers(&job.spec);
         let node = state.node(worker.node);
-        let labelled = node.is_some_and(|node| {
-            job.spec.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
-        });
+        let labelled = node.is_some_and(|node| node.description.carries(&job.spec.node_labels));
         if !labelled || !node.is_some_and(|node| node.grantable()) {
             problems.push(Problem::NodeNotAccepted { job: job.id, node: worker.node });
         }

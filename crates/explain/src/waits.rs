@@ -42,10 +42,11 @@ pub fn waits_by_queue(pool: &Pool, state: &State) -> BTreeMap<(String, WaitCode)
 fn code_of(pool: &Pool, state: &State, spec: &JobSpec, lack: Lack) -> WaitCode {
     match lack {
         Lack::Nothing => WaitCode::Ready,
-        Lack::Cards if pool.largest_accepted(state, spec).is_some() => WaitCode::NoBlocks,
-        Lack::Cards => WaitCode::NoAcceptableCard,
         Lack::Window => WaitCode::OutsideWindow,
         Lack::Queue => WaitCode::QueueMaximum,
+        Lack::Cards if pool.largest_accepted(state, spec).is_none() => WaitCode::NoAcceptableCard,
+        _ if !pool.has_labels(state, spec) => WaitCode::NoNodeWithLabels,
+        Lack::Cards => WaitCode::NoBlocks,
         Lack::Compute => WaitCode::ComputeShort,
         Lack::Memory => WaitCode::MemoryShort,
         Lack::Room => WaitCode::NoRoom,

@@ -195,9 +195,8 @@ impl State {
         // That a node serves devices is found out a while after it has joined, and counts as possible until then.
         let is_found_out = |key: &str| key == DEVICE_LABEL.0;
         let may = |node: &&Arc<Node>| {
-            let labels = &node.description.labels;
-            let mut asked = spec.node_labels.iter().filter(|(key, _)| !is_found_out(key));
-            node.state != NodeState::Forgotten && asked.all(|(key, value)| labels.get(key) == Some(value))
+            let asked = spec.node_labels.iter().filter(|(key, _)| !is_found_out(key));
+            node.state != NodeState::Forgotten && node.description.carries(asked)
         };
         let hosts = || self.nodes().filter(may).map(|node| node.description.host);
         let is_enough = |host: Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));

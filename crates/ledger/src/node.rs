@@ -82,6 +82,12 @@ impl NodeDescription {
     pub fn label(&self, key: &str) -> Option<&str> {
         if key == NODE_KEY { Some(&self.name) } else { self.labels.get(key).map(String::as_str) }
     }
+
+    /// Whether it carries all of these labels.
+    #[must_use]
+    pub fn carries<'a>(&self, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
+        labels.into_iter().all(|(key, value)| self.label(key) == Some(value))
+    }
 }
 
 /// The label key that every node has without carrying it: its value is the node's name.

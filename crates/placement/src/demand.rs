@@ -197,10 +197,7 @@ impl Demand {
 
     /// The same of a host beside those that cards are looked for on.
     pub(crate) fn is_labelled(&self, node: &NodeEntry) -> bool {
-        let carries = |node: &Arc<Node>| {
-            self.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
-        };
-        node.node.as_ref().is_some_and(carries)
+        node.node.as_ref().is_some_and(|node| node.description.carries(&self.node_labels))
     }
 
     /// The same where a node is looked up.

@@ -94,6 +94,15 @@ impl Pool {
         let classes = self.index.classes.in_order().map(|(key, _)| key).filter(accepted);
         classes.map(|key| key.class.rate(reference)).max()
     }
+
+    /// Whether a node that takes new work carries all labels that a job asks for.
+    #[must_use]
+    pub fn has_labels(&self, state: &State, spec: &JobSpec) -> bool {
+        let carries = |id: &NodeId| {
+            state.node(*id).is_some_and(|node| node.grantable() && node.description.carries(&spec.node_labels))
+        };
+        self.index.carriers.of_rarest(&spec.node_labels).is_none_or(|nodes| nodes.iter().any(carries))
+    }
 }
 
 impl Inquiry<'_> {

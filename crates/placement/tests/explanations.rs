@@ -38,9 +38,14 @@ fn a_list_says_in_a_word_what_each_job_waits_for() {
         world.submit(of(3, 10, |spec| spec.queue = "small".to_owned())),
         world.submit(of(1, 10, |spec| spec.held = true)),
         world.submit(of(1, 10, |spec| spec.virtual_card.precision = Some(Precision::Fp16))),
+        world.submit(of(1, 10, |spec| spec.node_labels = [("zone".to_owned(), "north".to_owned())].into())),
+        world.submit(of(1, 10, |spec| spec.node_labels = [("node".to_owned(), "b".to_owned())].into())),
     ];
     let words = listed(&world, &ids);
-    assert_eq!(words, ["COMPUTE_SHORT", "MEMORY_SHORT", "NO_ROOM", "QUEUE_MAXIMUM", "HELD", "READY"]);
+    let without_node = "NO_NODE_WITH_LABELS";
+    let expected =
+        ["COMPUTE_SHORT", "MEMORY_SHORT", "NO_ROOM", "QUEUE_MAXIMUM", "HELD", "READY", without_node, without_node];
+    assert_eq!(words, expected);
     for (id, word) in ids.iter().zip(&words).filter(|(_, word)| !matches!(**word, "NO_ROOM")) {
         assert_eq!(explain(&world, *id).code.name(), *word, "job {id}");
     }

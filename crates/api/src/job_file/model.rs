@@ -76,7 +76,7 @@ pub struct JobFile {
     pub retry: Option<Retry>,
     /// Labels for people and for `tessera job list --label`; none when left out.
     pub labels: Option<Words>,
-    /// Labels that every node of the job must carry; none when left out.
+    /// Labels that every node of the job must carry, `node` being its name; none when left out.
     pub node_labels: Option<Words>,
     /// How long output is kept on the nodes after the end; the pool's setting when left out.
     pub output_retention: Option<Time>,

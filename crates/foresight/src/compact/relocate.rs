@@ -33,9 +33,7 @@ pub(super) fn relocate(view: &mut View, state: &State, job: &Movable) -> Option<
             let accepted = |id: &CardId| {
                 !sources.contains(id)
                     && view.cards.get(id).is_some_and(|card| card.takes(piece))
-                    && state.node(id.node).is_some_and(|node| {
-                        labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value))
-                    })
+                    && state.node(id.node).is_some_and(|node| node.description.carries(labels))
             };
             fitting.map(|(.., id)| *id).take(TRIED).find(accepted)
         });

@@ -154,7 +154,7 @@ impl State {
             if !node.grantable() {
                 return Err(Ok(Rejection::NodeNotGrantable(worker.node)));
             }
-            if job.spec.node_labels.iter().any(|(key, value)| node.description.labels.get(key) != Some(value)) {
+            if !node.description.carries(&job.spec.node_labels) {
                 return problem("a node does not carry the labels asked for");
             }
             if !has_card || !nodes.insert(worker.node) {

@@ -133,7 +133,7 @@ impl<'a> Shortlist<'a> {
     /// Lists nodes that carry labels which are preferred, or have data that is read.
     fn worthy(&mut self) {
         let (index, affinity) = (self.index, &self.demand.affinity);
-        let labels = affinity.preferred.iter().map(|label| index.carriers.of_wish(&label.key, &label.value));
+        let labels = affinity.preferred.iter().map(|label| index.carriers.of_label(&label.key, &label.value));
         let data = affinity.data.iter().map(|name| index.carriers.of_data(name));
         for nodes in labels.chain(data) {
             if nodes.len() <= FEW {

@@ -20,8 +20,10 @@ pub(crate) struct Carriers {
 
 static NONE: BTreeSet<NodeId> = BTreeSet::new();
 
-fn label((key, value): (&String, &String)) -> (What, String) {
-    (What::Label(key.clone()), value.clone())
+/// A label as requests mean it: each node carries its name as the label [`NODE_KEY`].
+fn asked(key: &str, value: &str) -> (What, String) {
+    let what = if key == NODE_KEY { What::Name } else { What::Label(key.to_owned()) };
+    (what, value.to_owned())
 }
 
 impl Carriers {
@@ -29,10 +31,9 @@ impl Carriers {
         self.nodes.get(what).unwrap_or(&NONE)
     }
 
-    /// The nodes that carry a label as wishes mean it: each node carries its name as the label [`NODE_KEY`].
-    pub(crate) fn of_wish(&self, key: &str, value: &str) -> &BTreeSet<NodeId> {
-        let what = if key == NODE_KEY { What::Name } else { What::Label(key.to_owned()) };
-        self.of(&(what, value.to_owned()))
+    /// The nodes that carry a label.
+    pub(crate) fn of_label(&self, key: &str, value: &str) -> &BTreeSet<NodeId> {
+        self.of(&asked(key, value))
     }
 
     /// The nodes that have something on their disks.
@@ -43,7 +44,7 @@ impl Carriers {
     /// The nodes among which all are that carry these labels: those that carry the rarest of them. `None`: no label is
     /// asked for.
     pub(crate) fn of_rarest(&self, labels: &BTreeMap<String, String>) -> Option<&BTreeSet<NodeId>> {
-        labels.iter().map(|of| self.of(&label(of))).min_by_key(|nodes| nodes.len())
+        labels.iter().map(|(key, value)| self.of_label(key, value)).min_by_key(|nodes| nodes.len())
     }
 
     /// Takes over what a node carries now.
@@ -51,6 +52,7 @@ impl Carriers {
         let [before, now] = [before, now].map(|node| {
             let of = node.into_iter().map(|node| &node.description);
             let data = of.clone().flat_map(|of| of.cached.iter().map(|name| (What::Data, name.clone())));
+            let label = |(key, value): (&String, &String)| (What::Label(key.clone()), value.clone());
             let all = of.flat_map(|of| of.labels.iter().map(label).chain([(What::Name, of.name.clone())])).chain(data);
             all.collect::<BTreeSet<_>>()
         });

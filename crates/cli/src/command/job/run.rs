@@ -15,7 +15,7 @@ use super::super::desk::wire_time;
 use super::follow::{Until, end_of, follow};
 use super::here;
 use super::output::Output;
-use super::submit::{NOT_SUBMITTED, send, submission};
+use super::submit::{NOT_SUBMITTED, remark_unknown_labels, send, submission};
 use crate::args::{JobNumber, KindChoice, PackingChoice, RunArgs, SpanChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -52,7 +52,9 @@ async fn one_block(desk: &Desk) -> Result<u64, Failure> {
 
 /// Submits, and prints output and states until the job is over. It is cancelled when this command is told to end.
 async fn stay(desk: &Desk, spec: JobSpec, mut told: watch::Receiver<Option<Signal>>) -> Result<Exit, Failure> {
+    let labels = spec.node_labels.clone();
     let job = submitted(desk, spec, &told).await?;
+    remark_unknown_labels(desk, labels).await;
     if std::io::stderr().is_terminal() {
         remark(&format!("[job {}]", job.0));
     }

@@ -1,5 +1,6 @@
 //! `tessera job submit` and `tessera job plan`: job files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -7,7 +8,9 @@ use std::time::Duration;
 
 use tessera_api::job_file::{self, Notation};
 use tessera_api::limits;
-use tessera_api::v1::{JobSpec, PlanJobRequest, PlanVerdict, SubmitJobRequest, WhyRequest, WhyResponse};
+use tessera_api::v1::{
+    JobSpec, ListNodesRequest, PlanJobRequest, PlanVerdict, SubmitJobRequest, WhyRequest, WhyResponse,
+};
 use tessera_client::ClientError;
 
 use super::super::Desk;
@@ -16,6 +19,7 @@ use crate::args::{JobNumber, PlanArgs, SubmitArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
+use crate::print::remark;
 use crate::view::{PlanView, SubmissionView};
 
 /// The words for a submission that failed.
@@ -38,13 +42,30 @@ pub(super) async fn submission(
     request_id: Option<String>,
 ) -> Result<SubmissionView, Failure> {
     let request_id = request_id.unwrap_or_else(|| desk.client.new_request_id());
-    send(desk, spec, request_id).await.map_err(|error| Failure::call(NOT_SUBMITTED, &error))
+    let labels = spec.node_labels.clone();
+    let sent = send(desk, spec, request_id).await.map_err(|error| Failure::call(NOT_SUBMITTED, &error))?;
+    remark_unknown_labels(desk, labels).await;
+    Ok(sent)
 }
 
 pub(super) async fn send(desk: &Desk, spec: JobSpec, request_id: String) -> Result<SubmissionView, ClientError> {
     let request = SubmitJobRequest { request_id: request_id.clone(), spec: Some(spec) };
     let answer = desk.client.submit_job(request).await?;
     Ok(SubmissionView { id: answer.job_id, revision: answer.revision, request_id })
+}
+
+/// Says that no node carries the labels that a job asks for, if that is so: it may be a typing error, and a node that
+/// has them may be about to come.
+pub(super) async fn remark_unknown_labels(desk: &Desk, labels: BTreeMap<String, String>) {
+    if labels.is_empty() {
+        return;
+    }
+    let named: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let consistency = desk.consistency;
+    let request = ListNodesRequest { labels, page_size: 1, consistency, ..Default::default() };
+    if desk.client.list_nodes(request).await.is_ok_and(|answer| answer.nodes.is_empty()) {
+        remark(&format!("no node carries {}: it waits until one does", named.join(" and ")));
+    }
 }
 
 async fn wait_for_start(desk: &Desk, job: JobNumber, patience: Duration) -> Result<Exit, Failure> {

@@ -27,10 +27,9 @@ pub(super) async fn nodes(
     let takes = |node: &Node| {
         let in_state =
             if states.is_empty() { node.state != NodeState::Forgotten } else { states.contains(&node.state) };
-        let labels = &node.description.labels;
         in_state
             && (eligibilities.is_empty() || eligibilities.contains(&node.eligibility))
-            && request.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && node.description.carries(&request.labels)
     };
     // Nodes are numbered without gap and never leave the ledger.
     let first = page.after.map_or(0, |after| after.0.saturating_add(1));
