@@ -14,7 +14,7 @@ use tessera_ledger::TRANSPARENT_LABEL;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::supervisor::image::{PLACE, reason};
+use crate::supervisor::image::{PLACE, links, reason};
 
 /// The label that says which version of CRIU is here, or why none can be used.
 pub const VERSION_LABEL: &str = "tessera.criu";
@@ -64,6 +64,8 @@ impl Criu {
         if let Some((name, _)) = RIGHTS.iter().find(|(_, number)| !has_right(*number)) {
             return Err(format!("the agent has no {name}, which CRIU needs"));
         }
+        links::can_be_refused()
+            .map_err(|error| format!("no mount can refuse to follow links (Linux 5.14): {error}"))?;
         make_place().map_err(|error| format!("{PLACE} cannot be made: {error}"))?;
         Ok(Self { program, version })
     }

@@ -213,7 +213,7 @@ pub(super) fn path_here(path: &CString, folder: &CString, shown: Option<&(CStrin
 
 /// Gives this thread the rights that an account has, for good, as far as files are concerned, and takes all others.
 #[allow(unsafe_code)]
-fn take_rights_of(account: &Account) -> Result<(), Errno> {
+pub(super) fn take_rights_of(account: &Account) -> Result<(), Errno> {
     // SAFETY: system calls on integers and on a list that outlives them. Made directly they change this thread alone,
     // where the C library's functions would change all.
     unsafe {

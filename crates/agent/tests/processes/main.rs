@@ -13,6 +13,7 @@ mod leader;
 mod listeners;
 mod outlived;
 mod resting;
+mod restored;
 mod supervisor;
 mod support;
 mod unaware;

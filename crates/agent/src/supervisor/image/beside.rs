@@ -68,9 +68,9 @@ impl Imaging {
 
     /// The record of what was dumped, of which these processes still stand.
     pub(super) fn whole(&self, record: Box<ImageRecord>, standing: &[i32]) -> Result<Box<ImageRecord>, String> {
-        let beside = self.beside.as_ref().map(Beside::pid);
+        let beside: Vec<i32> = self.beside.iter().map(Beside::pid).collect();
         // One whose parent ended after it was looked for.
-        match stray(self.namespace.init().pid, self.supervisor, beside, standing) {
+        match stray(self.namespace.init().pid, self.supervisor, &beside, standing) {
             Some(stray) => {
                 Err(format!("process {stray} outlived its parent meanwhile, and was not dumped with the rest"))
             }

@@ -14,11 +14,22 @@ use super::files::all;
 use super::identity;
 use crate::worker::Account;
 
+/// A process that has ended and that nobody has waited for, as CRIU has it.
+const DEAD: u32 = 2;
+
 /// One thread of an image.
 #[derive(Clone, PartialEq, Message)]
 struct Core {
+    #[prost(message, optional, tag = "3")]
+    process: Option<Process>,
     #[prost(message, optional, tag = "5")]
     thread: Option<Thread>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Process {
+    #[prost(uint32, tag = "1")]
+    state: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -72,6 +83,10 @@ pub(super) fn check(image: &Path, account: Option<&Account>) -> io::Result<()> {
     }
     threads.into_iter().try_for_each(|core| {
         let found = core.thread.and_then(|thread| thread.credentials);
+        // What has ended executes nothing any more, and has no identity.
+        if found.is_none() && core.process.is_some_and(|process| process.state == DEAD) {
+            return Ok(());
+        }
         found.ok_or_else(|| io::Error::other("a process of the image has no identity"))?.check(account)
     })
 }
@@ -102,7 +117,7 @@ impl Credentials {
 mod tests {
     use std::fs;
 
-    use super::super::files::{HEAD, append};
+    use super::super::files::{append, head};
     use super::*;
 
     fn account() -> Account {
@@ -132,7 +147,7 @@ mod tests {
     fn checked(images: &[(&str, Core)]) -> io::Result<()> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, core) in images {
-            let mut image = vec![7; HEAD];
+            let mut image = head();
             append(&core.encode_to_vec(), &mut image).expect("a short message");
             fs::write(folder.path().join(name), image).expect("written");
         }
@@ -140,12 +155,17 @@ mod tests {
     }
 
     fn core(credentials: Credentials) -> Core {
-        Core { thread: Some(Thread { credentials: Some(credentials) }) }
+        Core { process: None, thread: Some(Thread { credentials: Some(credentials) }) }
+    }
+
+    fn without_identity(state: u32) -> Core {
+        Core { process: Some(Process { state }), thread: None }
     }
 
     #[test]
     fn whoever_an_image_was_dumped_as_may_go_on() {
         checked(&[("core-2.img", core(honest())), ("core-3.img", core(honest()))]).expect("it is the worker's own");
+        checked(&[("core-2.img", core(honest())), ("core-3.img", without_identity(DEAD))]).expect("one has ended");
     }
 
     #[test]
@@ -171,6 +191,10 @@ mod tests {
             assert!(refused.contains(why), "{refused}");
         }
         checked(&[("core-2.img", Core::default())]).expect_err("it names no identity");
+        checked(&[("core-2.img", without_identity(1))]).expect_err("it lives, and names none");
+        let mut root = core(Credentials { user: 0, ..honest() });
+        root.process = Some(Process { state: DEAD });
+        checked(&[("core-2.img", root)]).expect_err("who has an identity is asked for it");
         checked(&[]).expect_err("there is no process in it");
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use prost::Message;
@@ -18,8 +18,11 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode
 
 use crate::{durable, untrusted};
 
-/// The numbers at the start of an image.
-pub(super) const HEAD: usize = 8;
+/// The length of the two numbers at the start of an image, and the first of them: all kinds have it in common.
+const HEAD: usize = 8;
+const COMMON: [u8; 4] = 0x5456_4319_u32.to_le_bytes();
+/// Longest message that is read where others than messages follow.
+const LONGEST_MESSAGE: u64 = 1 << 20;
 /// What a regular file is called where kinds of open files are.
 const REGULAR: i32 = 1;
 /// Where the size of a file is in the message of an open file.
@@ -102,6 +105,46 @@ pub(super) fn all<M: Message + Default>(image: &Path, prefix: &str) -> io::Resul
     Ok(all)
 }
 
+/// The messages of all files of an image whose names begin so, in which bytes follow each message; as many as
+/// `following` says, or all that there are.
+///
+/// # Errors
+/// As [`all`].
+pub(super) fn with_bytes<M: Message + Default>(
+    image: &Path,
+    prefix: &str,
+    following: impl Fn(&M) -> u64,
+) -> io::Result<Vec<M>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(image)? {
+        let entry = entry?;
+        if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            continue;
+        }
+        let mut file = untrusted::open(&entry.path())?;
+        let mut head = [0; HEAD];
+        file.read_exact(&mut head)?;
+        check_head(&head)?;
+        let end = file.metadata()?.len();
+        let mut at = HEAD as u64;
+        while at < end {
+            let mut length = [0; 4];
+            file.read_exact(&mut length)?;
+            let length = u64::from(u32::from_le_bytes(length));
+            if length > LONGEST_MESSAGE {
+                return Err(io::Error::other(format!("an image has a message of {length} bytes")));
+            }
+            let mut message = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+            file.read_exact(&mut message)?;
+            let message = M::decode(&*message)?;
+            at = (at + 4 + length).saturating_add(following(&message));
+            all.push(message);
+            file.seek(SeekFrom::Start(at.min(end)))?;
+        }
+    }
+    Ok(all)
+}
+
 /// Reads a file of an image, which has come from elsewhere.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = untrusted::open(path)?;
@@ -113,10 +156,19 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// CRIU would look for messages in other places than this where an image begins otherwise.
+fn check_head(image: &[u8]) -> io::Result<()> {
+    if image.starts_with(&COMMON) {
+        return Ok(());
+    }
+    Err(io::Error::other("an image is of a release of CRIU that is not used here"))
+}
+
 /// The messages of an image.
 fn messages(image: &[u8]) -> io::Result<Vec<&[u8]>> {
     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "an image of CRIU ends too early");
     let mut rest = image.get(HEAD..).ok_or_else(cut)?;
+    check_head(image)?;
     let mut messages = Vec::new();
     while !rest.is_empty() {
         let length = rest.try_get_u32_le().map_err(|_| cut())?;
@@ -159,6 +211,12 @@ fn without(message: &[u8], path: &[u32]) -> Result<Vec<u8>, prost::DecodeError> 
     Ok(kept)
 }
 
+/// The start of an image of some kind.
+#[cfg(test)]
+pub(super) fn head() -> Vec<u8> {
+    [COMMON, [7; 4]].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +251,7 @@ mod tests {
     }
 
     fn image(messages: impl IntoIterator<Item = impl Message>) -> Vec<u8> {
-        let mut image = vec![7; HEAD];
+        let mut image = head();
         for message in messages {
             append(&message.encode_to_vec(), &mut image).expect("a short message");
         }

@@ -6,19 +6,21 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::fstat;
 use tessera_diagnostics::remark;
 
 use super::beside::Beside;
 use super::files::let_open_files_change;
 use super::helper::{PATIENCE, end_with_parent, hearing, patience_for};
+use super::restoring::Restoring;
 use super::room::{self, remove_soon, size_of};
 use super::running::{Running, Step};
 use super::snapshots::Freezing;
 use super::tool::NOT_BEGUN;
 use super::{
-    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Then, child_that_is, credentials, driver, identity,
-    reason, seen_as,
+    Connections, IMAGE_FOLDER, ImagePlan, ImageRecord, Snapshot, Then, child_that_is, contents, credentials, driver,
+    identity, places, reason, seen_as,
 };
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
@@ -93,6 +95,7 @@ impl Imaging {
         let tree = self.tree(first.pid)?;
         room::check(&self.plan.into, &tree.processes, self.plan.is_packed_here)?;
         let connections = Connections::of(first.pid, &tree.processes)?;
+        places::check_processes(&tree.processes, self.account.as_ref())?;
         let record = self.plan.record(&tree, connections, self.outputs, identity(self.account.as_ref()));
         let processes: Vec<ProcessId> = tree.on_cards().into_iter().filter_map(|(pid, _)| ProcessId::of(pid)).collect();
         if processes.is_empty() {
@@ -167,7 +170,9 @@ impl Imaging {
         let record = record.map_err(|error| NoStart::by_node(format!("its image cannot be read: {error}")))?;
         record.check_identity(self.account.as_ref())?;
         let image = from.join(IMAGE_FOLDER);
-        credentials::check(&image, self.account.as_ref()).map_err(|error| record.not_restored(&error.to_string()))?;
+        let checked = contents::check(&image, self.account.as_ref())
+            .and_then(|()| credentials::check(&image, self.account.as_ref()));
+        checked.map_err(|error| record.not_restored(&error.to_string()))?;
         if let Err(error) = let_open_files_change(&image) {
             // CRIU knows better whether it can be restored.
             remark!("files that changed since may stand in the way of the image: {error}");
@@ -176,7 +181,13 @@ impl Imaging {
             self.namespace.count_from(record.free_from)?;
             let join = group.join_files(false).map_err(io::Error::other)?;
             let (says, end) = hearing()?;
-            let pid = self.plan.restore(from, &record, outputs, end).start(&self.namespace, &join)?;
+            let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(io::Error::from)?;
+            let (tool, order) = self.plan.restore(from, &record, outputs, far, end);
+            let pid = tool.start(&self.namespace, &join)?;
+            let (account, supervisor) = (self.account.clone(), self.supervisor);
+            Restoring { criu: pid, root: record.root, supervisor, account, says: says.try_clone()? }
+                .start(near, order)?;
             let until = Some(BootTime::now().after(patience_for(size_of(&from.join(IMAGE_FOLDER))?)));
             Ok(Running { pid, says, step: Step::Restore, record: Box::new(record), ended: Vec::new(), until })
         };

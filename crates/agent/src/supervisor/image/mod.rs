@@ -23,12 +23,18 @@
 //! gone, and connections of which only one end would be there again.
 
 mod beside;
+mod contents;
 mod credentials;
 pub mod driver;
 mod files;
 mod helper;
 mod imaging;
+pub(crate) mod links;
+mod open_files;
+mod places;
+mod restoring;
 mod room;
+mod rpc;
 mod running;
 mod snapshots;
 mod sockets;
@@ -65,6 +71,8 @@ const FORMAT: u32 = 1;
 const LONGEST: u64 = 1 << 20;
 /// Descriptors on which CRIU is handed what the tree's output goes to.
 const OUTPUTS: [i32; 2] = [100, 101];
+/// Descriptor on which CRIU is told what to restore.
+const ORDERS: i32 = 102;
 /// Open files that were removed travel within the image, up to this size each.
 const GHOST_LIMIT: &str = "1G";
 
@@ -201,7 +209,7 @@ impl ImagePlan {
 
     /// CRIU, about to dump a tree into a folder, and what becomes of the tree then.
     pub(super) fn dump(&self, into: &Path, record: &ImageRecord, of: &File, then: Then<'_>, says: OwnedFd) -> Tool {
-        let mut words = self.words("dump", &into.join(IMAGE_FOLDER), record.connections);
+        let mut words = self.words(&into.join(IMAGE_FOLDER), record.connections);
         match then {
             Then::End => {}
             Then::StandStill => words.push("--leave-stopped".to_owned()),
@@ -216,55 +224,66 @@ impl ImagePlan {
         Tool { program: self.criu.clone(), words, at: At::Of(of.as_raw_fd()), says, handed: Vec::new(), real }
     }
 
-    /// CRIU, about to restore a tree whose output goes into these pipes.
-    pub(super) fn restore(&self, from: &Path, record: &ImageRecord, outputs: [OwnedFd; 2], says: OwnedFd) -> Tool {
-        let mut words = self.words("restore", &from.join(IMAGE_FOLDER), record.connections);
-        // The tree becomes a child of whoever started CRIU.
-        words.extend(["--restore-detached", "--restore-sibling"].map(str::to_owned));
-        let mut handed = Vec::new();
-        for ((pipe, number), before) in outputs.into_iter().zip(OUTPUTS).zip(record.outputs) {
-            words.extend(["--inherit-fd".to_owned(), format!("fd[{number}]:pipe:[{before}]")]);
-            handed.push(Handed { pipe, number });
-        }
-        Tool { program: self.criu.clone(), words, at: At::Fresh(self.folder.clone()), says, handed, real: None }
+    /// What is said of any dump. Control groups are the supervisor's business. Connections need no lock: both ends are
+    /// in the tree, or are not kept.
+    fn words(&self, image: &Path, connections: Connections) -> Vec<String> {
+        let (program, image) = (self.criu.display().to_string(), image.display().to_string());
+        let words =
+            [&*program, "dump", "--no-default-config", "--images-dir", &*image, "-v1", "--manage-cgroups=ignore"];
+        let further = ["--network-lock", "skip", "--file-locks"];
+        let of_connections = match connections {
+            Connections::None => None,
+            Connections::Kept => Some("--tcp-established"),
+            Connections::Closed => Some("--tcp-close"),
+        };
+        words.into_iter().chain(further).chain(of_connections).map(str::to_owned).collect()
     }
 
-    /// What both are told. Control groups are the supervisor's business. Connections need no lock: both ends are in the
-    /// tree, or are not kept.
-    fn words(&self, action: &str, image: &Path, connections: Connections) -> Vec<String> {
-        let image = image.display().to_string();
-        let program = self.criu.display().to_string();
-        let mut words: Vec<String> = [
-            program.as_str(),
-            action,
-            "--no-default-config",
-            "--images-dir",
-            image.as_str(),
-            "-v1",
-            "--manage-cgroups=ignore",
-            "--network-lock",
-            "skip",
-            "--file-locks",
-        ]
-        .map(str::to_owned)
-        .into();
-        words.extend(connections.word().map(str::to_owned));
-        words
+    /// CRIU, about to restore trees as it is told over a socket, and that order for a tree whose output goes into these
+    /// pipes.
+    pub(super) fn restore(
+        &self,
+        from: &Path,
+        record: &ImageRecord,
+        outputs: [OwnedFd; 2],
+        socket: OwnedFd,
+        says: OwnedFd,
+    ) -> (Tool, Vec<u8>) {
+        let words = [&*self.criu.display().to_string(), "swrk", &ORDERS.to_string(), "--no-default-config"];
+        let words = words.map(str::to_owned).to_vec();
+        let pipes: Vec<_> = OUTPUTS.into_iter().zip(record.outputs).collect();
+        let order = rpc::restore(&from.join(IMAGE_FOLDER), record.connections, &pipes);
+        let handed = outputs.into_iter().zip(OUTPUTS).chain([(socket, ORDERS)]);
+        let handed = handed.map(|(descriptor, number)| Handed { descriptor, number }).collect();
+        (
+            Tool { program: self.criu.clone(), words, at: At::Fresh(self.folder.clone()), says, handed, real: None },
+            order,
+        )
     }
 }
 
+/// A line as CRIU writes it, with a reason that [`reason`] finds.
+fn error_line(why: &str) -> String {
+    format!("Error (supervisor): {why}\n")
+}
+
 /// The most telling line of what CRIU says when it fails: the first error, without its place in CRIU's source. Warnings
-/// that every run has are no reason.
+/// that every run has are no reason. While an image is restored no link is followed ([`links`]).
 pub(crate) fn reason(said: &str) -> String {
+    const LINK: &str = "Too many levels of symbolic links";
     let told = |line: &str| {
         let (_, told) = line.split_once("Error (")?;
         let (_, told) = told.split_once("): ")?;
         (!told.starts_with("rlimit: ")).then(|| told.trim().to_owned())
     };
-    said.lines()
-        .find_map(told)
-        .or_else(|| said.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned))
-        .unwrap_or_else(|| "CRIU did not say why".to_owned())
+    let last = || said.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
+    match said.lines().find_map(told).or_else(last) {
+        Some(met) if met.ends_with(LINK) => {
+            format!("{met}: a symbolic link has been put there since, and is not followed")
+        }
+        Some(why) => why,
+        None => "CRIU did not say why".to_owned(),
+    }
 }
 
 #[cfg(test)]

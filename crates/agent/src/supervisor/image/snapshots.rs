@@ -11,7 +11,7 @@ use super::helper::{end_with_parent, hearing, patience_for};
 use super::imaging::{Ended, Imaging};
 use super::room::{self, memory_of};
 use super::running::{Running, Step};
-use super::{Connections, ImageRecord, Snapshot, Then, identity};
+use super::{Connections, ImageRecord, Snapshot, Then, identity, links, places};
 use crate::boot::BootTime;
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
@@ -70,6 +70,7 @@ impl Imaging {
         }
         room::check(&self.plan.snapshots, &tree.processes, self.plan.is_packed_here)?;
         let connections = Connections::of(first.pid, &tree.processes)?;
+        places::check_processes(&tree.processes, self.account.as_ref())?;
         let record = self.plan.record(&tree, connections, self.outputs, identity(self.account.as_ref()));
         let start = || -> io::Result<_> {
             let seen = File::open(format!("/proc/{}/ns/mnt", first.pid))?;
@@ -95,9 +96,10 @@ impl Imaging {
             let mut command = Command::new("cp");
             // Not `into`, which would become the copy itself were it gone.
             let copy = snapshot_in(&self.plan.snapshots, number).join(WORK_FOLDER);
-            command
-                .args(["-a", "--reflink=auto", "--no-target-directory", "--"])
-                .args([self.plan.folder.join(WORK_FOLDER), copy]);
+            let folder = self.plan.folder.join(WORK_FOLDER);
+            // Another process of its account may run, and change it.
+            links::follow_none_below(&mut command, &folder)?;
+            command.args(["-a", "--reflink=auto", "--no-target-directory", "--"]).args([folder, copy]);
             end_with_parent(&mut command);
             let child = command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end).spawn()?;
             Ok((child.id().cast_signed(), says))

@@ -18,15 +18,6 @@ pub enum Connections {
 }
 
 impl Connections {
-    /// The word for CRIU.
-    pub const fn word(self) -> Option<&'static str> {
-        match self {
-            Self::None => None,
-            Self::Kept => Some("--tcp-established"),
-            Self::Closed => Some("--tcp-close"),
-        }
-    }
-
     /// What can become of those of these processes, which share the network of `first`.
     ///
     /// # Errors

@@ -31,8 +31,7 @@ pub enum At {
 /// A descriptor under the number that it is to have.
 #[derive(Debug)]
 pub struct Handed {
-    /// What it leads to.
-    pub pipe: OwnedFd,
+    pub descriptor: OwnedFd,
     pub number: i32,
 }
 
@@ -143,8 +142,8 @@ impl Tool {
                 return "CRIU cannot be shown what the worker sees";
             }
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-            for Handed { pipe, number } in &self.handed {
-                if libc::dup2(pipe.as_raw_fd(), *number) < 0 {
+            for Handed { descriptor, number } in &self.handed {
+                if libc::dup2(descriptor.as_raw_fd(), *number) < 0 {
                     return "CRIU cannot be given its descriptors";
                 }
             }

@@ -32,7 +32,8 @@ impl Tree {
         let listed = |error| format!("the processes of this host cannot be listed: {error}");
         let mut processes = live_descendants(first).map_err(listed)?;
         processes.push(first);
-        if let Some(stray) = stray(init, supervisor, beside, &processes) {
+        let known: Vec<i32> = beside.into_iter().chain([first]).collect();
+        if let Some(stray) = stray(init, supervisor, &known, &[]) {
             return Err(format!("process {stray} has outlived its parent, and would be lost"));
         }
         let root = numbers_of(first).first().copied().ok_or("its first process is gone")?;
@@ -63,13 +64,13 @@ pub fn seen_as(own: &[i32], first: i32) -> Vec<i32> {
     processes
 }
 
-/// What of a worker was not dumped with the rest: what is alive beside the init of its namespace, these processes, and
-/// what runs `beside` them and is not to be dumped.
-pub fn stray(init: i32, supervisor: i32, beside: Option<i32>, dumped: &[i32]) -> Option<String> {
+/// What of a worker is not dumped with the rest: what is alive beside the init of its namespace, what is below one of
+/// these `roots`, and what was `dumped`.
+pub fn stray(init: i32, supervisor: i32, roots: &[i32], dumped: &[i32]) -> Option<String> {
     let all = live_descendants(supervisor).unwrap_or_default();
-    // Looked at afterwards: what it has started meanwhile is its own.
-    let of_beside = beside.map(whole_tree).unwrap_or_default();
-    let known = |pid: &i32| *pid == init || dumped.contains(pid) || of_beside.contains(pid);
+    // Looked at afterwards: what they have started meanwhile is their own.
+    let below: Vec<i32> = roots.iter().flat_map(|root| whole_tree(*root)).collect();
+    let known = |pid: &i32| *pid == init || dumped.contains(pid) || below.contains(pid);
     // One that has ended since is nobody's.
     all.into_iter().find(|pid| !known(pid) && ProcessStat::read(*pid).is_some()).map(named)
 }

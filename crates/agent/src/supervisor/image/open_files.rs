@@ -1,0 +1,177 @@
+//! What the processes of a restored image have open, before they go on: only what their account could open itself.
+//!
+//! CRIU has opened it as root. Where a file has taken the place of another since, or an image says what its program
+//! never had, the account is asked about the very file that is open, not about its path. The kernel answers for the
+//! account (faccessat2(2)), so that lists of rights, groups and what a file server says count as they do for it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sys::stat::major;
+use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, fstatfs};
+
+use crate::process::ProcessId;
+use crate::supervisor::unrunnable::take_rights_of;
+use crate::worker::Account;
+
+/// Files that are asked about together: each is open meanwhile.
+const TOGETHER: usize = 256;
+/// Pipes, and descriptors of processes, are nobody's on a disk (`linux/magic.h`).
+const WITHOUT_NAMES: [FsType; 2] = [FsType(0x5049_5045), FsType(0x5049_4446)];
+/// Devices of terminals (`Documentation/admin-guide/devices.txt` of Linux): CRIU makes those of an image anew.
+const TERMINALS: [std::ops::RangeInclusive<u64>; 2] = [5..=5, 136..=143];
+
+/// A link below `/proc` to what a process has, and what it may do there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Use {
+    link: PathBuf,
+    rights: Rights,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rights {
+    /// To read, to write, or both (access(2)).
+    Exactly(i32),
+    /// What runs, or is mapped and not written: to read or to execute.
+    ReadOrExecute,
+}
+
+/// Looks at all that these processes have open, mapped, run, and stand in.
+///
+/// # Errors
+/// The first path that the account could not use so, or what cannot be looked at.
+pub(super) fn check(processes: &[i32], account: &Account) -> io::Result<()> {
+    let own: BTreeSet<String> = processes.iter().flat_map(|pid| seen_by_itself(*pid)).collect();
+    let mut uses = Vec::new();
+    let mut known = BTreeSet::new();
+    for pid in processes {
+        let used = match uses_of(&Path::new("/proc").join(pid.to_string())) {
+            // It has ended: it was a helper of CRIU.
+            Err(_) if !ProcessId::of(*pid).is_some_and(ProcessId::is_alive) => continue,
+            other => other?,
+        };
+        for used in used {
+            let file = fs::metadata(&used.link)?;
+            if known.insert((file.dev(), file.ino(), used.rights)) {
+                uses.push(used);
+            }
+        }
+    }
+    uses.chunks(TOGETHER).try_for_each(|some| as_account(some, account, &own))
+}
+
+/// The number of a process as it sees itself.
+fn seen_by_itself(pid: i32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_ascii_whitespace().last().map(str::to_owned)
+}
+
+/// What a process has, by its folder below `/proc`.
+fn uses_of(process: &Path) -> io::Result<Vec<Use>> {
+    let mut uses = vec![
+        Use { link: process.join("exe"), rights: Rights::ReadOrExecute },
+        Use { link: process.join("cwd"), rights: Rights::Exactly(libc::X_OK) },
+    ];
+    for entry in fs::read_dir(process.join("map_files"))? {
+        let link = entry?.path();
+        // The rights of the link are those with which the file was opened.
+        let is_written = fs::symlink_metadata(&link)?.mode() & libc::S_IWUSR != 0;
+        let rights = if is_written { Rights::Exactly(libc::R_OK | libc::W_OK) } else { Rights::ReadOrExecute };
+        uses.push(Use { link, rights });
+    }
+    for entry in fs::read_dir(process.join("fd"))? {
+        let entry = entry?;
+        let flags = flags_in(&fs::read_to_string(process.join("fdinfo").join(entry.file_name()))?)?;
+        let rights = match flags & libc::O_ACCMODE {
+            // It names a place, and opens nothing.
+            _ if flags & libc::O_PATH != 0 => continue,
+            libc::O_RDONLY => libc::R_OK,
+            libc::O_WRONLY => libc::W_OK,
+            _ => libc::R_OK | libc::W_OK,
+        };
+        uses.push(Use { link: entry.path(), rights: Rights::Exactly(rights) });
+    }
+    Ok(uses)
+}
+
+/// The flags of a descriptor, of its file in `fdinfo`.
+fn flags_in(said: &str) -> io::Result<i32> {
+    let flags = said.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    flags.ok_or_else(|| io::Error::other("the kernel does not say how a file is open"))
+}
+
+/// Asks about files with the rights of the account, which a thread of its own takes for good.
+fn as_account(uses: &[Use], account: &Account, own: &BTreeSet<String>) -> io::Result<()> {
+    let files: Vec<_> = uses.iter().map(Named::open).collect::<io::Result<_>>()?;
+    let asked = || {
+        take_rights_of(account)?;
+        files.iter().zip(uses).try_for_each(|(file, used)| file.check(used.rights, account, own))
+    };
+    let ended =
+        thread::scope(|scope| thread::Builder::new().spawn_scoped(scope, asked).map(thread::ScopedJoinHandle::join))?;
+    ended.map_err(|_| io::Error::other("a thread that asks for rights has panicked"))?
+}
+
+/// A file that is named by a descriptor, and not opened.
+struct Named {
+    file: File,
+    path: PathBuf,
+}
+
+impl Named {
+    fn open(used: &Use) -> io::Result<Self> {
+        let path = fs::read_link(&used.link)?;
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&used.link)?;
+        Ok(Self { file, path })
+    }
+
+    fn check(&self, rights: Rights, account: &Account, own: &BTreeSet<String>) -> io::Result<()> {
+        let file = self.file.metadata()?;
+        // Who owns a file may change its rights.
+        if file.uid() == account.uid || self.is_no_file(own)? {
+            return Ok(());
+        }
+        let asked = match rights {
+            Rights::Exactly(rights) => self.may(rights),
+            Rights::ReadOrExecute => self.may(libc::R_OK).or_else(|_| self.may(libc::X_OK)),
+        };
+        asked.map_err(|why| {
+            io::Error::other(format!("{} is open in it, and its account may not open that: {why}", self.path.display()))
+        })
+    }
+
+    /// Tells whether there is nothing to be asked: it has no place in a file system that others could reach.
+    /// `own`: the numbers of the restored processes, as they see themselves.
+    fn is_no_file(&self, own: &BTreeSet<String>) -> io::Result<bool> {
+        let file = self.file.metadata()?;
+        let kind = file.file_type();
+        let is_file =
+            kind.is_file() || kind.is_dir() || kind.is_fifo() || kind.is_char_device() || kind.is_block_device();
+        let is_terminal = kind.is_char_device() && TERMINALS.iter().any(|majors| majors.contains(&major(file.rdev())));
+        let system = fstatfs(&self.file)?.filesystem_type();
+        // Those of the tree may look at themselves, and are root's until they go on.
+        let is_own = system == PROC_SUPER_MAGIC && self.process().is_some_and(|number| own.contains(number));
+        Ok(!is_file || is_terminal || is_own || WITHOUT_NAMES.contains(&system))
+    }
+
+    /// The number of the process to which a file below `/proc` belongs.
+    fn process(&self) -> Option<&str> {
+        self.path.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()
+    }
+
+    #[allow(unsafe_code)]
+    fn may(&self, rights: i32) -> Result<(), Errno> {
+        let how = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+        // SAFETY: a system call on a descriptor and a NUL-terminated text.
+        Errno::result(unsafe { libc::syscall(libc::SYS_faccessat2, self.file.as_raw_fd(), c"".as_ptr(), rights, how) })
+            .map(drop)
+    }
+}

@@ -1,0 +1,300 @@
+//! Programs that were dumped by CRIU go on, and find what they had open as their own account could open it: whatever
+//! somebody has put in its place meanwhile, root opens nothing for them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::support::{Supervised, launch, wait_for};
+use tempfile::TempDir;
+use tessera_agent::supervisor::image::{ImagePlan, PLACE};
+use tessera_agent::supervisor::message::{Launch, Request};
+use tessera_agent::supervisor::output::Stream;
+use tessera_agent::supervisor::status::{Cause, Phase, Status};
+use tessera_agent::worker::Account;
+
+const USER: u32 = 61_234;
+
+fn account() -> Account {
+    Account { uid: USER, gid: USER, groups: Vec::new(), person: None }
+}
+
+/// What a program has open in the folder `$P`, and a line that each of its steps does with it.
+struct Held<'a> {
+    opens: &'a str,
+    uses: &'a str,
+}
+
+/// A program that counts, of an account of its own, with a folder beside its own one in which it has something open.
+struct Counting {
+    /// The folder that is shared, and which everybody may write.
+    shared: TempDir,
+    /// What only root may read.
+    secret: TempDir,
+    /// Its images lie in its worker's folder.
+    dumped: Supervised,
+}
+
+fn folder(mode: u32) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).expect("mine");
+    folder
+}
+
+fn of_account(folder: &TempDir, from: Option<PathBuf>, script: &str) -> Launch {
+    let path = |name: &str| folder.path().join(name);
+    for made in ["work", "checkpoint/image", "snapshot/1/image"] {
+        fs::create_dir_all(path(made)).expect("writable");
+    }
+    fs::create_dir_all(PLACE).expect("this takes root");
+    let mut launch = launch(script);
+    launch.account = Some(account());
+    launch.image = Some(ImagePlan {
+        criu: tessera_testkit::criu().expect("CRIU is there (deploy/setup.sh test)"),
+        version: "of the tests".to_owned(),
+        node: "node".to_owned(),
+        folder: folder.path().to_owned(),
+        into: path("checkpoint"),
+        snapshots: path("snapshot"),
+        is_packed_here: true,
+        from,
+    });
+    launch
+}
+
+impl Counting {
+    /// A program that has been dumped with this.
+    fn dumped_with(held: &Held<'_>) -> Self {
+        let (dumped, status) = Self::stopped_with(held);
+        let image = status.image.unwrap_or_else(|| panic!("{}: {}", status.message, status.not_saved));
+        let record = serde_json::to_vec(&image).expect("plain data");
+        fs::write(dumped.dumped.folder.path().join("checkpoint/image.json"), record).expect("writable");
+        dumped
+    }
+
+    /// The same, whether it could be dumped or not.
+    fn stopped_with(held: &Held<'_>) -> (Self, Status) {
+        let (own, shared, secret) = (folder(0o755), folder(0o1777), folder(0o700));
+        let shown = shared.path().display();
+        let script = format!(
+            "umask 077; P={shown}; {}; i=0; while :; do i=$((i+1)); echo $i; {}; sleep 0.05; done",
+            held.opens, held.uses
+        );
+        let launch = of_account(&own, None, &script);
+        let mut dumped = Supervised::prepare_in(own, launch);
+        dumped.send(&Request::Begin);
+        dumped.output_with("2\n");
+        dumped.stop_and(true, Duration::from_secs(20));
+        let status = dumped.stopped();
+        (Self { shared, secret, dumped }, status)
+    }
+
+    fn in_shared(&self, name: &str) -> PathBuf {
+        self.shared.path().join(name)
+    }
+
+    fn in_secret(&self, name: &str) -> PathBuf {
+        self.secret.path().join(name)
+    }
+
+    /// Restores it in a worker of its own, once that runs or is over.
+    fn restored(&self) -> (Supervised, Status) {
+        let own = folder(0o755);
+        let launch = of_account(&own, Some(self.dumped.folder.path().join("checkpoint")), "");
+        let mut restored = Supervised::prepare_in(own, launch);
+        restored.send(&Request::Begin);
+        let status = restored.until(|status| status.process.is_some() || status.phase == Phase::Stopped);
+        (restored, status)
+    }
+
+    fn goes_on(&self) {
+        let (worker, status) = self.restored();
+        assert_eq!(status.phase, Phase::Running, "{}", status.message);
+        wait_for("it to go on", || worker.output(Stream::Stdout).lines().nth(2).map(drop));
+    }
+
+    /// Nothing of it runs, for this reason.
+    fn is_refused(&self, why: &str) {
+        let (mut worker, _) = self.restored();
+        let status = worker.stopped();
+        assert_eq!(status.cause, Some(Cause::NotRestored), "{}", status.message);
+        assert!(status.message.contains(why), "{why}: {}", status.message);
+        assert_eq!(worker.output(Stream::Stdout), "", "nothing of it went on");
+    }
+
+    /// Nothing of it runs, because a link lies in the place of this path.
+    fn is_refused_for_link(&self, path: &Path) {
+        self.is_refused("a symbolic link has been put there since");
+        // CRIU names paths from the root on, without it.
+        self.is_refused(path.display().to_string().trim_start_matches('/'));
+    }
+}
+
+/// A file that only root may read or write, with what it holds.
+fn secret(path: &Path) -> &'static str {
+    fs::write(path, "secret\n").expect("writable");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("mine");
+    "secret\n"
+}
+
+fn put_link(target: &Path, at: &Path) {
+    fs::rename(at, at.with_extension("before")).expect("it is there");
+    symlink(target, at).expect("made");
+}
+
+const APPENDED: Held<'_> = Held { opens: "exec 5>>$P/log", uses: "echo step $i >&5" };
+const READ: Held<'_> = Held { opens: "echo words >$P/log; exec 5<$P/log", uses: "true" };
+
+#[test]
+fn what_is_open_is_open_again() {
+    let program = Counting::dumped_with(&APPENDED);
+    let before = fs::read_to_string(program.in_shared("log")).expect("written").len();
+    let (worker, status) = program.restored();
+    assert_eq!(status.phase, Phase::Running, "{}", status.message);
+    wait_for("its log to grow", || (fs::read_to_string(program.in_shared("log")).ok()?.len() > before).then_some(()));
+    // Links lead where they led: they are refused only while files are opened.
+    let links = fs::read(format!("/proc/{}/mountinfo", status.process.expect("it runs").pid)).expect("readable");
+    assert!(!String::from_utf8_lossy(&links).contains("nosymfollow"));
+    drop(worker);
+    for held in [
+        Held { opens: "exec 5<>$P/file; rm $P/file", uses: "echo step >&5" },
+        // One that has ended, and for which nobody has waited.
+        Held {
+            opens: "sh -c 'exit 3' & exec perl -e '$| = 1; while (1) { print ++$i, \"\\n\"; select undef, undef, undef, 0.05 }'",
+            uses: "true",
+        },
+        Held { opens: "mkfifo $P/fifo; exec 5<>$P/fifo", uses: "echo step >&5; read word <&5" },
+        Held {
+            opens: "mkdir $P/place; cd $P/place; exec 5</proc/self/status 6</proc/meminfo 7>/dev/null",
+            uses: "true",
+        },
+    ] {
+        Counting::dumped_with(&held).goes_on();
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_what_is_open_is_not_followed() {
+    for held in [APPENDED, READ] {
+        let program = Counting::dumped_with(&held);
+        let (log, hidden) = (program.in_shared("log"), program.in_secret("file"));
+        let kept = secret(&hidden);
+        put_link(&hidden, &log);
+        program.is_refused_for_link(&log);
+        assert_eq!(fs::read_to_string(&hidden).expect("there"), kept);
+        // It goes on when the file is there again.
+        fs::rename(log.with_extension("before"), &log).expect("it is there");
+        program.goes_on();
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_folder_is_not_followed() {
+    let program = Counting::dumped_with(&Held {
+        opens: "mkdir $P/place; exec 5>$P/place/file; rm $P/place/file",
+        uses: "echo >&5",
+    });
+    put_link(program.secret.path(), &program.in_shared("place"));
+    program.is_refused("place/file is reached through a symbolic link");
+    assert_eq!(fs::read_dir(program.secret.path()).expect("there").count(), 0, "nothing was made there");
+
+    let program = Counting::dumped_with(&Held { opens: "mkdir $P/place; cd $P/place", uses: "true" });
+    put_link(program.secret.path(), &program.in_shared("place"));
+    program.is_refused_for_link(&program.in_shared("place"));
+}
+
+#[test]
+fn a_link_in_the_place_of_a_fifo_or_a_socket_is_not_followed() {
+    let program = Counting::dumped_with(&Held { opens: "mkfifo $P/fifo; exec 5<>$P/fifo", uses: "true" });
+    let hidden = program.in_secret("fifo");
+    nix::unistd::mkfifo(&hidden, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    put_link(&hidden, &program.in_shared("fifo"));
+    program.is_refused_for_link(&program.in_shared("fifo"));
+
+    let listens = "exec perl -MIO::Socket::UNIX -e '$| = 1; mkdir \"$ARGV[0]/place\";
+        my $socket = IO::Socket::UNIX->new(Local => \"$ARGV[0]/place/socket\", Listen => 1) or die $!;
+        while (1) { print ++$i, \"\\n\"; select undef, undef, undef, 0.05; }' $P";
+    let program = Counting::dumped_with(&Held { opens: listens, uses: "true" });
+    put_link(program.secret.path(), &program.in_shared("place"));
+    program.is_refused("place/socket is reached through a symbolic link");
+    assert_eq!(fs::read_dir(program.secret.path()).expect("there").count(), 0, "nothing was made there");
+}
+
+/// What would have to be made anew in them could not be given back safely. That is found out before the program is gone.
+#[test]
+fn what_lies_in_folders_that_others_change_or_behind_links_is_not_dumped() {
+    let listens = "exec perl -MIO::Socket::UNIX -e '$| = 1;
+        my $socket = IO::Socket::UNIX->new(Local => \"$ARGV[0]/socket\", Listen => 1) or die $!;
+        while (1) { print ++$i, \"\\n\"; select undef, undef, undef, 0.05; }' ";
+    let through_link = format!("mkdir $P/real; ln -s real $P/link; {listens} $P/link");
+    let of_all = format!("mkdir -m 777 $P/open; {listens} $P/open");
+    for (opens, why) in [
+        (&*through_link, "link/socket is reached through a symbolic link"),
+        (&of_all, "everybody may put something in its place"),
+        ("mkdir -m 777 $P/open; exec 5<>$P/open/file; rm $P/open/file", "everybody may put something in its place"),
+    ] {
+        let (_, status) = Counting::stopped_with(&Held { opens, uses: "true" });
+        assert!(status.image.is_none() && status.not_saved.contains(why), "{why}: {}", status.not_saved);
+    }
+}
+
+/// A mapping that is shared and written is a file that is open to be written, though no descriptor leads to it.
+#[test]
+fn what_is_mapped_to_be_written_is_asked_for_as_that() {
+    let maps = "head -c 4096 /dev/zero >$P/data; exec /usr/bin/python3 -uc '
+import mmap, sys, time
+with open(sys.argv[1] + \"/data\", \"r+b\") as file:
+    mapped = mmap.mmap(file.fileno(), 4096)
+for i in range(1 << 30):
+    mapped[0] = i & 127
+    print(i)
+    time.sleep(0.05)' $P";
+    let program = Counting::dumped_with(&Held { opens: maps, uses: "true" });
+    let data = program.in_shared("data");
+    fs::rename(&data, data.with_extension("before")).expect("it is there");
+    fs::write(&data, [b' '; 4096]).expect("writable");
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o644)).expect("mine");
+    fs::rename(data.with_extension("before"), data.with_extension("kept")).expect("it is there");
+    let mode = fs::metadata(data.with_extension("kept")).expect("there").permissions();
+    fs::set_permissions(&data, mode).expect("mine");
+    program.is_refused(&format!("{} is open in it, and its account may not open that", data.display()));
+    assert_eq!(fs::read(&data).expect("there"), [b' '; 4096], "nothing was written");
+}
+
+#[test]
+fn a_program_is_run_and_mapped_from_where_it_was_and_nowhere_else() {
+    // `dash` again, of the shared folder.
+    let held = Held {
+        opens: "[ \"$0\" = $P/own ] || { cp /bin/sh $P/own; exec $P/own -c 'i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done'; }",
+        uses: "true",
+    };
+    let program = Counting::dumped_with(&held);
+    let (own, hidden) = (program.in_shared("own"), program.in_secret("own"));
+    fs::copy(&own, &hidden).expect("copied");
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o700)).expect("mine");
+    put_link(&hidden, &own);
+    program.is_refused_for_link(&own);
+    // No link: the very file, which is root's.
+    fs::rename(&hidden, &own).expect("on one file system");
+    chown(&own, Some(0), Some(0)).expect("this takes root");
+    program.is_refused(&format!("{} is open in it", own.display()));
+    fs::rename(own.with_extension("before"), &own).expect("it is there");
+    program.goes_on();
+}
+
+/// A folder that an account may write lets it put a file of root in the place of its own.
+#[test]
+fn a_file_of_root_in_the_place_of_what_is_open_is_not_for_the_account() {
+    for held in [APPENDED, READ, Held { opens: "exec 5<>$P/log", uses: "true" }] {
+        let program = Counting::dumped_with(&held);
+        let log = program.in_shared("log");
+        fs::rename(&log, log.with_extension("before")).expect("it is there");
+        let kept = secret(&log);
+        program.is_refused(&format!("{} is open in it, and its account may not open that", log.display()));
+        assert_eq!(fs::read_to_string(&log).expect("there"), kept);
+        // Its own is.
+        chown(&log, Some(USER), Some(USER)).expect("this takes root");
+        program.goes_on();
+    }
+}
