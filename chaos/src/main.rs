@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use tessera_chaos::bench::saver::Saves;
 use tessera_chaos::bench::{
-    backup, exhaust, failover, idle, motion, place, preempt, restart, saver, slicing, start, submit, watched,
+    backup, crowd, exhaust, failover, idle, motion, place, preempt, restart, saver, slicing, start, submit, watched,
 };
 use tessera_chaos::hosts::enter_own_network;
 use tessera_chaos::trio::Loss;
@@ -42,6 +42,7 @@ enum Bench {
     Restart(restart::Options),
     Backup(backup::Options),
     Exhaust(exhaust::Options),
+    Crowd(crowd::Options),
     Watched(watched::Options),
     Idle(idle::Options),
     /// What workers run that save themselves
@@ -114,6 +115,7 @@ async fn bounded(bench: &Bench) -> Result<()> {
         Bench::Restart(options) => options.common.limit,
         Bench::Backup(options) => options.common.limit,
         Bench::Exhaust(options) => options.common.limit,
+        Bench::Crowd(options) => options.common.limit,
         Bench::Watched(options) => options.common.limit,
         Bench::Idle(options) => options.common.limit,
         Bench::Worker { .. } | Bench::Saver { .. } | Bench::Computer { .. } => return Ok(()),
@@ -143,6 +145,7 @@ async fn run(bench: &Bench) -> Result<()> {
         Bench::Restart(options) => restart::run(options).await,
         Bench::Backup(options) => backup::run(options).await,
         Bench::Exhaust(options) => exhaust::run(options).await,
+        Bench::Crowd(options) => crowd::run(options).await,
         Bench::Watched(options) => watched::run(options).await,
         Bench::Idle(options) => idle::run(options).await,
         Bench::Worker { .. } | Bench::Saver { .. } | Bench::Computer { .. } => Ok(()),

@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 pub mod backup;
+pub mod crowd;
 pub mod exhaust;
 pub mod failover;
 pub mod idle;

@@ -128,8 +128,11 @@ async fn begin(page: &str, path: &str, accept: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// The body of an answer.
-async fn get(page: &str, path: &str) -> Result<String> {
+/// Gets the body of the answer of a page.
+///
+/// # Errors
+/// Nobody answers, or with another code than 200.
+pub async fn get(page: &str, path: &str) -> Result<String> {
     let mut stream = begin(page, path, "*/*").await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;

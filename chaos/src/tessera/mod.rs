@@ -11,7 +11,7 @@ mod residents;
 mod streams;
 
 pub use agents::{Agents, Cards, node_name};
-pub use consoles::Consoles;
+pub use consoles::{Consoles, get};
 pub use jobs::{Job, Submitter, read_back};
 pub use members::Members;
 pub use nodes::{Nodes, Ordered};

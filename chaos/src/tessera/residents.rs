@@ -58,6 +58,11 @@ impl Residents {
         self.all.len()
     }
 
+    /// The numbers of their jobs.
+    pub fn jobs(&self) -> impl Iterator<Item = u64> {
+        self.all.iter().map(|one| one.job)
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
