@@ -4,7 +4,7 @@
 # nothing else.
 #
 #     docs/benchmarks/run.sh [BENCHMARK...]      # all, or those named: failover failover-etcd submit neighbour stream start
-#                                                # preempt motion slicing restart backup place idle exhaust watched
+#                                                # preempt motion slicing restart backup place idle exhaust crowd watched
 #
 # Cutting hosts off (failover) takes root. Afterwards, `python3 docs/benchmarks/tables.py` writes the tables into the page.
 set -euo pipefail
@@ -44,4 +44,5 @@ measure backup backup
 measure place place --etcd "$etcd"
 measure idle idle
 measure exhaust exhaust --expect-below 2048 --expect-leader
+measure crowd crowd --expect-within 200ms
 measure watched watched
