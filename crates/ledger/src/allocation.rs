@@ -65,6 +65,8 @@ pub enum StopCause {
     HostLost,
     /// Its processes could not be restored from their image.
     NotRestored,
+    /// A port that it was given to meet others at is somebody else's on its node.
+    PortTaken,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -334,7 +334,8 @@ impl Needs for WorkerReport {
         match observation {
             Observation::Running | Observation::Unconfirmed { message: _ } => Level::Zero,
             Observation::Stopped(WorkerExit { cause, code: _, signal: _, checkpointed: _, message: _, not_saved }) => {
-                when(matches!(cause, StopCause::HostLost | StopCause::NotRestored) || !not_saved.is_empty(), Level::Two)
+                let is_newer = matches!(cause, StopCause::HostLost | StopCause::NotRestored | StopCause::PortTaken);
+                when(is_newer || !not_saved.is_empty(), Level::Two)
             }
             Observation::Saved(SavedPart {
                 sequence: _,

@@ -69,6 +69,9 @@ macro_rules! reasons {
             /// The image of a worker's processes could not be restored; it is tried again.
             NotRestored { message: String } = "NOT_RESTORED"
                 ("a worker's processes could not be restored: {message}");
+            /// A port at which workers were to meet is somebody else's; it is tried again with others.
+            PortTaken { node: NodeId, message: String } = "PORT_TAKEN"
+                ("{node} could not start a worker, and is not to blame: {message}");
             /// It computes next to nothing, for so long that its queue wants it to be said.
             IdleNoticed = "IDLE_NOTICED" ("runs, and computes next to nothing with what it holds");
             /// It is idle for so long that others may preempt it, whatever it asked for.

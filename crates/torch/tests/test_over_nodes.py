@@ -4,6 +4,7 @@ are suspended, moved and lost."""
 import json
 import os
 import signal
+import socket
 import sys
 
 import pytest
@@ -13,6 +14,8 @@ from pools import HELPER, free_port, inventory, served, wait
 from test_jobs import SPREAD, TESTS, alone, loss
 
 HOSTS = ["host-0", "host-1"]
+#: The first of the ports that a pool gives out, unless it is told otherwise.
+FIRST_PORT = 20_000
 #: What a program asks of its host.
 ASKED = {"cpus": 1, "memory": "2GiB"}
 
@@ -141,6 +144,26 @@ def test_a_node_is_drained_and_another_one_dies_and_the_job_goes_on_on_what_ther
     state, printed, errors = pool.ends(job)
     assert state == "completed", errors
     assert loss(printed.splitlines()[-1]) == pytest.approx(loss(alone(60)), abs=1e-4)
+
+
+def test_a_port_that_somebody_has_is_no_fault_of_its_node_and_the_next_attempt_meets_elsewhere(pool):
+    program = "import torch\nprint(torch.ones(8, device='tessera').sum().item(), flush=True)"
+    # Ports are given out in turn, from one grant to the next.
+    before = pool.submit("-c", "import time; time.sleep(1000)", tflops=1)
+    allocation = wait("it to be granted", lambda: pool.ask("job", "show", before).get("allocation"))
+    taken = []
+    for turn in range(1, 4):
+        taken.append(socket.create_server(("127.0.0.1", FIRST_PORT + allocation["id"] + turn)))
+    job = pool.submit("-c", program, tflops=14, span="pool")
+    reasons = lambda: [(attempt.get("reason") or {}).get("code") for attempt in pool.ask("job", "show", job)["history"]]
+    wait("it to be tried again", lambda: "PORT_TAKEN" in reasons(), 120)
+    state, printed, errors = pool.ends(job)
+    assert (state, printed) == ("completed", "8.0\n"), errors
+    assert set(reasons()[:-1]) == {"PORT_TAKEN"}, reasons()
+    assert all(node["eligibility"] == "eligible" for node in pool.ask("node", "list"))
+    for server in taken:
+        server.close()
+    pool.tessera("job", "cancel", before, "--yes")
 
 
 def test_a_server_of_another_node_that_is_killed_is_one_error_in_the_program(pool):

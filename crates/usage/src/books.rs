@@ -193,6 +193,7 @@ fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
         | Reason::Moving
         | Reason::MoveFailed
         | Reason::HostLost
+        | Reason::PortTaken { .. }
         | Reason::NotRestored { .. } => true,
         Reason::Exited | Reason::Cancelled { .. } | Reason::TimeLimit | Reason::IdleReleased => false,
         // These end no attempt.

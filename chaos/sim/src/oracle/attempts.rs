@@ -91,9 +91,11 @@ impl Attempts {
                 let without = workers.any(|worker| view.world.is_without_checkpoint(worker));
                 (without, "every checkpoint of it could be had")
             }
-            Reason::NodeFault { .. } | Reason::OutOfMemory | Reason::HostLost | Reason::NotRestored { .. } => {
-                (false, "no simulated machine does that")
-            }
+            Reason::NodeFault { .. }
+            | Reason::OutOfMemory
+            | Reason::HostLost
+            | Reason::PortTaken { .. }
+            | Reason::NotRestored { .. } => (false, "no simulated machine does that"),
             Reason::Preempted { .. }
             | Reason::SuspendedByUser
             | Reason::IdleSuspended

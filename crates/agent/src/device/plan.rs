@@ -142,6 +142,18 @@ impl Plan {
         }
     }
 
+    /// The ports of this host, given by the pool, at which its servers are to be met.
+    #[must_use]
+    pub fn listens_at(&self) -> Vec<SocketAddr> {
+        let with_others = self.across.as_ref().filter(|across| across.before == 0).map(|across| &across.listen);
+        let with_program = match &self.place {
+            ProgramPlace::OnOtherNode { listen, .. } => Some(listen),
+            _ => None,
+        };
+        let addresses = with_others.into_iter().chain(with_program);
+        addresses.filter_map(|address| address.strip_prefix("tcp:")?.parse().ok()).collect()
+    }
+
     /// The same for a part of a card over several nodes.
     #[must_use]
     pub fn across(self, across: Option<Across>) -> Self {

@@ -1,6 +1,7 @@
 //! Why a worker with a device ended otherwise than by its program.
 
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -33,6 +34,10 @@ pub(super) enum Problem {
          said is in the error output of the job"
     )]
     Apart { others: String, address: String },
+    #[error(
+        "port {port}, at which the slice servers of this card were to be met, is taken by another process; {failed}"
+    )]
+    PortTaken { port: u16, failed: String },
     #[error("the first slice server of this program's card did not serve it: {0}")]
     NoCard(String),
     #[error("a part of the card on another node was lost, and with it what the program kept there")]
@@ -59,6 +64,17 @@ impl Problem {
         Self::Program(Unrunnable { name: name.to_owned(), paths, error: number }.explained(), error)
     }
 
+    /// Names the port for which a server has ended before it listened, if one of those that the pool has given is
+    /// another process's.
+    pub(super) fn with_port_of(self, given: &[SocketAddr]) -> Self {
+        let is_taken =
+            |at: &&SocketAddr| TcpListener::bind(at).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
+        match given.iter().find(is_taken).filter(|_| matches!(self, Self::Ended(_))) {
+            Some(at) => Self::PortTaken { port: at.port(), failed: self.to_string() },
+            None => self,
+        }
+    }
+
     /// What ended the worker, when that was not its program. When the node could not give what the job may have, it is
     /// tried elsewhere.
     pub(super) fn cause(&self) -> Option<Cause> {
@@ -66,6 +82,7 @@ impl Problem {
             // The job names it: that is nothing of which a node is to blame.
             Self::Program(..) => None,
             Self::HostLost(_) => Some(Cause::HostLost),
+            Self::PortTaken { .. } => Some(Cause::PortTaken),
             _ => Some(Cause::NodeFault),
         }
     }
@@ -76,5 +93,24 @@ impl Problem {
             Self::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_RUN.1,
             _ => NOT_RUN.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_of_somebody_else_is_no_fault_of_the_node() {
+        let others = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let taken = others.local_addr().expect("it has one");
+        let ended = || Problem::Ended("cpu".to_owned());
+        let problem = ended().with_port_of(&[taken]);
+        assert_eq!(problem.cause(), Some(Cause::PortTaken));
+        assert!(problem.to_string().starts_with(&format!("port {}, at which", taken.port())), "{problem}");
+        let late = Problem::Late("cpu".to_owned()).with_port_of(&[taken]);
+        assert_eq!(late.cause(), Some(Cause::NodeFault), "it may be its own");
+        drop(others);
+        assert_eq!(ended().with_port_of(&[taken]).cause(), Some(Cause::NodeFault));
     }
 }

@@ -60,7 +60,14 @@ const TELLS_WITHIN: Duration = Duration::from_secs(5);
 pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let plan = words.next().unwrap_or_default();
     let program: Vec<OsString> = words.collect();
-    match Worker::prepare(&plan).and_then(|mut worker| worker.run(&program)) {
+    let run = |mut worker: Worker| {
+        worker.run(&program).map_err(|problem| {
+            // Its other servers are killed by now, and no program was begun.
+            while matches!(problem, Problem::Ended(_)) && matches!(reap(0), Ok(Some(_))) {}
+            problem.with_port_of(&worker.plan.listens_at())
+        })
+    };
+    match Worker::prepare(&plan).and_then(run) {
         Ok(ended) => end_as(ended),
         Err(Problem::Stopped(signal)) => end_by(signal),
         Err(problem) => {

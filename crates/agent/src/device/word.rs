@@ -39,7 +39,7 @@ impl Word {
             return None;
         }
         let word: Self = serde_json::from_slice(&read(&work.join(FILE), LONGEST)?).ok()?;
-        matches!(word.cause, Cause::NodeFault | Cause::HostLost).then_some(word)
+        matches!(word.cause, Cause::NodeFault | Cause::HostLost | Cause::PortTaken).then_some(word)
     }
 }
 

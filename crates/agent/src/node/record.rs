@@ -253,6 +253,7 @@ pub const fn cause_of(cause: Cause) -> wire::StopCause {
         Cause::OutOfMemory => wire::StopCause::OutOfMemory,
         Cause::HostLost => wire::StopCause::HostLost,
         Cause::NotRestored => wire::StopCause::NotRestored,
+        Cause::PortTaken => wire::StopCause::PortTaken,
         Cause::Vanished => wire::StopCause::Vanished,
     }
 }

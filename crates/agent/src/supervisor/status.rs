@@ -56,6 +56,8 @@ pub enum Cause {
     HostLost,
     /// It could not be restored from the image of its processes.
     NotRestored,
+    /// A port that it was given to meet others at is somebody else's.
+    PortTaken,
 }
 
 impl fmt::Display for Cause {
@@ -71,6 +73,7 @@ impl fmt::Display for Cause {
             Self::OutOfMemory => "it used more memory than granted",
             Self::Vanished => "there is no trace of its process",
             Self::NotRestored => "the image of its processes cannot be restored",
+            Self::PortTaken => "a port that it was given is somebody else's",
             Self::HostLost => "the host of its program was not heard of for its lease",
         })
     }

@@ -219,7 +219,8 @@ impl State {
     fn explains(&self, job: &Job, allocation: &Allocation, rank: Rank, (cause, ending): (StopCause, Ending)) -> bool {
         let failed = matches!(job.ending, Some(Ending::Failed | Ending::Retry))
             && matches!(job.reason, Reason::NonZeroExit { .. } | Reason::Signalled { .. });
-        let lost = matches!(cause, StopCause::LeaseExpired | StopCause::NodeFault) && ending == Ending::Requeue;
+        let lost = matches!(cause, StopCause::LeaseExpired | StopCause::NodeFault | StopCause::PortTaken)
+            && ending == Ending::Requeue;
         let by_itself = matches!(cause, StopCause::Exited | StopCause::OutOfMemory) && ending != Ending::Completed;
         let card = &job.spec.virtual_card;
         let served = |first| allocation.program(card, first).is_none() && allocation.program(card, rank).is_some();
@@ -311,6 +312,8 @@ fn verdict(job: &Job, node: NodeId, exit: &WorkerExit, blame_takes_several_nodes
         }
         // Whose fault that is cannot be told: it is tried again, and what cannot be restored is given up some day.
         StopCause::NotRestored => (Ending::Requeue, Reason::NotRestored { message: exit.message.clone() }),
+        // Whoever has it has it by chance, or is a job of somebody's: the next attempt gets others.
+        StopCause::PortTaken => (Ending::Requeue, Reason::PortTaken { node, message: exit.message.clone() }),
         StopCause::OutOfMemory => (failed, Reason::OutOfMemory),
         StopCause::TimeLimit => (Ending::Timeout, Reason::TimeLimit),
         // Nobody is there for whom another attempt could compute.

@@ -68,7 +68,8 @@ words!(
         OutOfMemory,
         Vanished,
         HostLost,
-        NotRestored
+        NotRestored,
+        PortTaken
     }
 );
 words!(

@@ -109,6 +109,7 @@ pub(super) fn report() -> impl Strategy<Value = WorkerReport> {
         StopCause::OutOfMemory,
         StopCause::HostLost,
         StopCause::NotRestored,
+        StopCause::PortTaken,
         StopCause::Vanished,
     ];
     let exit = (select(causes), option::of(any::<i32>()), option::of(any::<i32>()), any::<bool>(), text()).prop_map(
