@@ -20,7 +20,7 @@ fn listed(world: &World, ids: &[JobId]) -> Vec<&'static str> {
 
 #[test]
 fn a_list_says_in_a_word_what_each_job_waits_for() {
-    let mut world = World::default();
+    let mut world = World::of_this_release();
     world.node("a", cards(&[(Gpu, 10, 100), (Gpu, 10, 100)]));
     let running: Vec<JobId> = (0..2).map(|_| world.submit(job(6, 10))).collect();
     world.place();
