@@ -105,6 +105,7 @@ fn after_refusal(error: &ApiError) -> Option<&'static str> {
         }
         R::IllegalTransition => "`tessera job show JOB` says where the job stands",
         R::RequestIdReused => "leave the request id away, or choose a new one",
+        R::RequestRefused => "send it again without that request id",
         R::RequestTooOld => "look whether it was carried out; if not, send it again without that request id",
         R::RequestFromFuture => "set this machine's clock right",
         R::NodeBusy => {

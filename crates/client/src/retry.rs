@@ -99,7 +99,11 @@ impl Tries {
         let meaning = meaning(&error);
         if meaning == Meaning::Final {
             client.routes().heard(from, now);
-            return Next::GiveUp(ClientError::Refused(Box::new(error)));
+            if !self.maybe_made || says_what_became(&error) {
+                return Next::GiveUp(ClientError::Refused(Box::new(error)));
+            }
+            self.said.insert(from.clone(), error);
+            return Next::GiveUp(self.give_up(None));
         }
         self.note(client, from, error, meaning, now);
         self.next(client, meaning, now)
@@ -191,6 +195,13 @@ impl Tries {
             outcome_unknown: self.maybe_made,
         }))
     }
+}
+
+/// Whether a refusal of a change that may have been made before says that it was not: not when the member did not look,
+/// because of how it was asked, and not when it is too late to know.
+fn says_what_became(error: &ApiError) -> bool {
+    use ErrorReason as R;
+    !matches!(error.reason, Some(R::RequestTooOld | R::UnknownName | R::ReadOnlyAddress | R::AskedByWebPage))
 }
 
 /// Whether `status` would be answered by any other member too, at any time.

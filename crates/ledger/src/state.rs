@@ -77,8 +77,10 @@ pub struct AnsweredRequest {
     pub fingerprint: u64,
     pub at: LogTime,
     pub revision: Revision,
-    /// The job that it made, if any; every other answer was "done".
+    /// The job that it made, if any.
     pub job: Option<JobId>,
+    /// Whether it was refused; without a job, every other answer was "done".
+    pub refused: bool,
 }
 
 /// The whole replicated state of a pool.

@@ -1,7 +1,8 @@
 //! What is answered to those who ask for something, and for how long it is remembered.
 
 use tessera_ledger::{
-    CardKind, Command, JobState, Mebibytes, Outcome, PoolConfig, Rejection, Request, RequestId, RequestKey, Revision,
+    CardKind, Command, JobSpec, JobState, Mebibytes, Outcome, PoolConfig, QueueSettings, Rejection, Request, RequestId,
+    RequestKey, Revision,
 };
 use tessera_testkit::submission;
 
@@ -21,6 +22,26 @@ fn a_request_id_gives_the_same_answer_once() {
     assert_eq!(pool.apply(&[request(1)])[0], first[0]);
     assert_eq!(pool.state.job_count(JobState::Pending), 1);
     assert_eq!(rejected(pool.apply(&[request(2)]).remove(0)), Rejection::RequestIdReused);
+}
+
+/// L3: a copy of a refused request that comes late, when nothing would stand in its way any more, is refused as well.
+#[test]
+fn what_was_refused_under_an_id_stays_refused_under_it() {
+    let mut pool = one_card(8);
+    let request = |id, fingerprint| Request {
+        key: Some(RequestKey { id: RequestId(id), fingerprint }),
+        actor: "ann".to_owned(),
+        command: submission(JobSpec { queue: "later".to_owned(), ..spec() }),
+    };
+    let unknown = Rejection::UnknownQueue("later".to_owned());
+    for _ in 0..2 {
+        assert_eq!(rejected(pool.apply(&[request(7, 1)]).remove(0)), unknown, "for the reason that there is");
+    }
+    assert_eq!(pool.run(Command::SetQueue { queue: QueueSettings::new("later") }), Outcome::Done);
+    assert_eq!(rejected(pool.apply(&[request(7, 1)]).remove(0)), Rejection::RequestRefused);
+    assert_eq!(rejected(pool.apply(&[request(7, 2)]).remove(0)), Rejection::RequestIdReused);
+    assert_eq!(pool.state.job_count(JobState::Pending), 0);
+    assert!(matches!(pool.apply(&[request(8, 1)])[..], [Outcome::Submitted(_)]));
 }
 
 /// P5b: a demand above the pool's total is refused at once, and the refusal names the total.

@@ -115,10 +115,10 @@ impl State {
         if let Some(key) = request.key
             && let Some(answered) = self.requests.get(&key.id)
         {
-            return if answered.fingerprint == key.fingerprint {
-                answered.job.map_or(Outcome::Done, Outcome::Submitted)
-            } else {
-                Outcome::Rejected(Rejection::RequestIdReused)
+            return match answered.fingerprint == key.fingerprint {
+                true if answered.refused => Outcome::Rejected(self.clone().refuse_again(request)),
+                true => answered.job.map_or(Outcome::Done, Outcome::Submitted),
+                false => Outcome::Rejected(Rejection::RequestIdReused),
             };
         }
         if request.key.is_some_and(|key| self.may_be_forgotten(key.id)) {
@@ -131,17 +131,31 @@ impl State {
                 }
                 outcome
             }
-            Err(rejection) => Outcome::Rejected(rejection),
+            Err(rejection) => {
+                let refused = Outcome::Rejected(rejection);
+                if let Some(key) = request.key.filter(|_| self.follows(Rule::RefusalsLast)) {
+                    self.remember(key, &refused);
+                }
+                refused
+            }
         }
     }
 
-    /// Remembers the answer to a request. Refusals are not remembered: sent again, the request may succeed.
+    /// The refusal of a request that was refused before: for the reason that there is now, or because it was. Of this
+    /// state nothing is kept.
+    fn refuse_again(mut self, request: &Request) -> Rejection {
+        self.carry_out(request).err().unwrap_or(Rejection::RequestRefused)
+    }
+
+    /// Remembers the answer to a request.
     fn remember(&mut self, key: RequestKey, outcome: &Outcome) {
         let job = match outcome {
             Outcome::Submitted(job) => Some(*job),
             _ => None,
         };
-        let answer = AnsweredRequest { fingerprint: key.fingerprint, at: self.time, revision: self.revision, job };
+        let refused = matches!(outcome, Outcome::Rejected(_));
+        let (fingerprint, at, revision) = (key.fingerprint, self.time, self.revision);
+        let answer = AnsweredRequest { fingerprint, at, revision, job, refused };
         self.requests.insert_cow(key.id, answer);
         self.request_times.insert_cow((self.time, key.id), ());
         self.requests_held += 1;
@@ -214,7 +228,7 @@ impl State {
     }
 }
 
-/// Whether a part of a plan was refused: like any refusal it is not remembered, and sent again it may succeed.
+/// Whether a part of a plan was refused: it is not remembered, and sent again it may succeed.
 fn is_partly_refused(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Planned(parts) if parts.is_empty() || parts.iter().any(Result::is_err))
 }

@@ -151,13 +151,14 @@ fn block_state(field: &str, number: i32) -> Result<v1::BlockState, FieldError> {
 }
 
 pub(super) fn answer_record(id: RequestId, answer: &AnsweredRequest) -> stored::AnsweredRequest {
-    let AnsweredRequest { fingerprint, at, revision, job } = answer;
+    let AnsweredRequest { fingerprint, at, revision, job, refused } = answer;
     stored::AnsweredRequest {
         id: id.0.to_be_bytes().to_vec(),
         fingerprint: *fingerprint,
         at_ms: at.0,
         revision: revision.0,
         job_id: job.map(|job| job.0),
+        refused: *refused,
     }
 }
 
@@ -168,6 +169,7 @@ pub(super) fn answer_of_record(answer: &stored::AnsweredRequest) -> Result<(Requ
         at: LogTime(answer.at_ms),
         revision: Revision(answer.revision),
         job: answer.job_id.map(JobId),
+        refused: answer.refused,
     };
     Ok((id, answer))
 }

@@ -32,10 +32,12 @@ pub(crate) fn made_before(state: &State, key: RequestKey) -> Option<Made> {
     answer_of(state.answered(key.id)?, key)
 }
 
-/// What was answered under a request's id, if that was the same request.
+/// What was answered under a request's id, if that was the same request and it was made. What was refused is the
+/// ledger's to refuse again.
 fn answer_of(answered: &AnsweredRequest, key: RequestKey) -> Option<Made> {
     let outcome = answered.job.map_or(Outcome::Done, Outcome::Submitted);
-    (answered.fingerprint == key.fingerprint).then_some(Made { revision: answered.revision, outcome })
+    let was_made = answered.fingerprint == key.fingerprint && !answered.refused;
+    was_made.then_some(Made { revision: answered.revision, outcome })
 }
 
 /// What a leader knows of requests as it judges them.

@@ -74,6 +74,27 @@ async fn over_a_leader_change_nothing_is_lost_and_nothing_is_made_twice() {
     assert_refused(follower.jobs.clone().cancel_job(unknown).await, Code::NotFound, ErrorReason::JobUnknown);
 }
 
+/// As a copy that waited behind a link that was cut.
+#[tokio::test]
+async fn a_request_that_was_refused_is_not_made_when_a_copy_of_it_comes_late() {
+    let cluster = Cluster::of(1).await;
+    node(&cluster, "n0", &[10]).await;
+    let to = tessera_ledger::Level::NEWEST;
+    propose(&cluster.members[0].pool, Command::RaiseLevel { to }).await;
+    let mut jobs = cluster.members[0].clients.jobs.clone();
+    let mut request = submission(1);
+    request.spec.get_or_insert_default().queue = "later".to_owned();
+    let refused = jobs.submit_job(request.clone()).await;
+    assert_refused(refused, Code::NotFound, ErrorReason::QueueUnknown);
+    let queue = Some(v1::QueueSettings { name: "later".to_owned(), weight: 1, ..Default::default() });
+    let mut queues = cluster.members[0].clients.queues.clone();
+    queues.set_queue(v1::SetQueueRequest { request_id: id(), queue }).await.expect("it is good");
+    let late = jobs.submit_job(request.clone()).await;
+    assert_refused(late, Code::FailedPrecondition, ErrorReason::RequestRefused);
+    request.request_id = id();
+    jobs.submit_job(request).await.expect("under a new id it is made");
+}
+
 #[tokio::test]
 async fn a_request_that_was_forgotten_is_refused_and_never_made_again() {
     let cluster = Cluster::of(1).await;
