@@ -197,11 +197,21 @@ impl Tries {
     }
 }
 
-/// Whether a refusal of a change that may have been made before says that it was not: not when the member did not look,
-/// because of how it was asked, and not when it is too late to know.
+/// Whether a refusal of a change that may have been made before says what became of it: not when no member has looked,
+/// or the one that did says nothing of it.
 fn says_what_became(error: &ApiError) -> bool {
     use ErrorReason as R;
-    !matches!(error.reason, Some(R::RequestTooOld | R::UnknownName | R::ReadOnlyAddress | R::AskedByWebPage))
+    error.reason.is_some_and(|reason| {
+        !matches!(
+            reason,
+            R::UnknownName
+                | R::ReadOnlyAddress
+                | R::AskedByWebPage
+                | R::Internal
+                | R::ProtocolViolation
+                | R::NotSupported
+        )
+    })
 }
 
 /// Whether `status` would be answered by any other member too, at any time.

@@ -158,6 +158,13 @@ impl Job {
 pub const RESTORES_UNTIL_GIVEN_UP: u32 = 6;
 
 impl Job {
+    /// Attempts in a row, up to the newest, that came to nothing because a port was taken.
+    #[must_use]
+    pub(crate) fn ports_taken(&self) -> u32 {
+        let taken = |attempt: &&Attempt| matches!(attempt.reason, Some(Reason::PortTaken { .. }));
+        u32::try_from(self.history.iter().rev().take_while(taken).count()).unwrap_or(u32::MAX)
+    }
+
     /// Attempts in a row, up to the newest, in which the checkpoint that it was to go on from could not be restored.
     /// Those that ended for other reasons before they ran say nothing of it.
     #[must_use]

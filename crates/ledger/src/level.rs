@@ -28,7 +28,7 @@ use crate::checkpoint::SavedPart;
 use crate::command::{Command, Observation, Plan, PlanPart, WorkerReport};
 use crate::config::{CompactionPolicy, PoolConfig, PoolLimits};
 use crate::lease::LeaseTimings;
-use crate::node::{AgentStart, Containment, NODE_KEY, NodeDescription};
+use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
 use crate::spec::{CheckpointMode, CheckpointPolicy, JobSpec};
@@ -245,7 +245,7 @@ impl Needs for JobSpec {
             time_limit: _,
             retry: _,
             labels: _,
-            node_labels,
+            node_labels: _,
             output_retention: _,
             held: _,
             host: _,
@@ -256,9 +256,7 @@ impl Needs for JobSpec {
             packing: _,
             windows,
         } = self;
-        let names_node = node_labels.contains_key(NODE_KEY);
-        let newer = when(!windows.is_empty() || grow_after.is_some() || names_node, Level::Two);
-        virtual_card.needs().max(checkpoint.needs()).max(newer)
+        virtual_card.needs().max(checkpoint.needs()).max(when(!windows.is_empty() || grow_after.is_some(), Level::Two))
     }
 }
 

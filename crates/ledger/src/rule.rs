@@ -34,6 +34,9 @@ pub enum Rule {
     /// A gang ends with the exit code of the worker that was the first to fail; before, with that of the failed program
     /// of the lowest rank, which may have been stopped for the failure of another.
     FirstFailureDecides,
+    /// A node carries its name as the label [`NODE_KEY`](crate::NODE_KEY) of those that a job asks for; before, only a
+    /// label of that key that its agent said.
+    NodesCarryTheirNames,
     /// What was refused under a request id stays refused under it; before, a copy of the request that came late was
     /// carried out, though whoever sent it had been told that it was refused.
     RefusalsLast,
@@ -56,6 +59,7 @@ impl Rule {
             | Self::LostUntilKnown
             | Self::SnapshotsEndWithLevel
             | Self::LateRequestsRemembered
+            | Self::NodesCarryTheirNames
             | Self::RefusalsLast
             | Self::FirstFailureDecides => Level::Two,
             Self::DrillQueueRefused => Level::Drill,

@@ -166,6 +166,30 @@ fn servers_that_do_not_find_each_other_are_the_fault_of_no_node_and_in_the_end_o
     assert!(pool.state.nodes().all(|node| node.eligibility == Eligibility::Eligible && node.faults == 0));
 }
 
+/// Whatever listens there, a job of somebody's too, would have the job blamed in the end.
+#[test]
+fn a_port_that_another_has_is_nobodys_fault_and_the_next_attempt_gets_another() {
+    let (mut pool, job) = waiting();
+    let mut ports = BTreeSet::new();
+    for attempt in 1..=3 * FAULTS_UNTIL_CORDON {
+        grant(&mut pool, job);
+        let allocation = of(&pool, job).allocation.expect("it is granted");
+        ports.insert(pool.state.allocation(allocation).expect("it is granted").master_port);
+        pool.report_all(job, &Observation::Running);
+        pool.report(job, 0, stopped(StopCause::PortTaken, None));
+        pool.report(job, 1, stopped(StopCause::Ordered, None));
+        let waiting = of(&pool, job);
+        assert_eq!((waiting.state, waiting.retries), (JobState::Pending, 0), "attempt {attempt}");
+        assert!(matches!(waiting.reason, Reason::PortTaken { .. }), "{:?}", waiting.reason);
+        let wait = waiting.not_before.0 - pool.state.time().0;
+        assert_eq!(wait, (1_000 << (attempt - 1)).min(60_000), "longer each time");
+        pool.time += 3_600_000;
+        pool.run(Command::Tick);
+    }
+    assert_eq!(ports.len(), 3 * FAULTS_UNTIL_CORDON as usize, "{ports:?}");
+    assert!(pool.state.nodes().all(|node| node.eligibility == Eligibility::Eligible && node.faults == 0));
+}
+
 #[test]
 fn a_node_whose_server_never_comes_up_is_found_out_although_its_worker_runs() {
     let (mut pool, job) = waiting();

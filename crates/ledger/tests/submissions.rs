@@ -34,9 +34,7 @@ fn what_was_refused_under_an_id_stays_refused_under_it() {
         command: submission(JobSpec { queue: "later".to_owned(), ..spec() }),
     };
     let unknown = Rejection::UnknownQueue("later".to_owned());
-    for _ in 0..2 {
-        assert_eq!(rejected(pool.apply(&[request(7, 1)]).remove(0)), unknown, "for the reason that there is");
-    }
+    assert_eq!(rejected(pool.apply(&[request(7, 1)]).remove(0)), unknown);
     assert_eq!(pool.run(Command::SetQueue { queue: QueueSettings::new("later") }), Outcome::Done);
     assert_eq!(rejected(pool.apply(&[request(7, 1)]).remove(0)), Rejection::RequestRefused);
     assert_eq!(rejected(pool.apply(&[request(7, 2)]).remove(0)), Rejection::RequestIdReused);

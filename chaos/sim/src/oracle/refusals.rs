@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use tessera_ledger::{Command, Outcome, Plan, Request, RequestId, Revision, Rule};
+use tessera_ledger::{Command, JobId, Outcome, Plan, Rejection, Request, RequestId, Revision, Rule};
 
 use super::{Oracle, View};
 use crate::history::{Refused, id_of};
@@ -34,9 +34,13 @@ pub fn is_refused(outcome: &Outcome) -> bool {
     }
 }
 
+/// No job has this number.
+const NOBODYS: JobId = JobId(u64::MAX);
+
 /// A request and its answer without what was refused of it: a plan without those parts, or nothing that is done at all.
+/// That it was refused is remembered under its id, whatever it was.
 fn without(request: &Request, outcome: &Outcome) -> (Request, Outcome) {
-    // What is refused even in part is not remembered under its id.
+    // What is refused in part, or for its id, is not.
     let bare = |command| Request { key: None, actor: request.actor.clone(), command };
     match (&request.command, outcome) {
         (Command::CommitPlan { plan }, Outcome::Planned(answers)) => {
@@ -45,7 +49,14 @@ fn without(request: &Request, outcome: &Outcome) -> (Request, Outcome) {
             let plan = Plan { revision: plan.revision, parts };
             (bare(Command::CommitPlan { plan }), Outcome::Planned(answers))
         }
-        _ => (bare(Command::Tick), Outcome::Done),
+        (_, Outcome::Rejected(Rejection::RequestIdReused | Rejection::RequestForgotten | Rejection::RequestRefused)) => {
+            (bare(Command::Tick), Outcome::Done)
+        }
+        _ => {
+            let command = Command::CancelJob { job: NOBODYS };
+            let refused = Outcome::Rejected(Rejection::UnknownJob(NOBODYS));
+            (Request { key: request.key, actor: request.actor.clone(), command }, refused)
+        }
     }
 }
 
@@ -134,7 +145,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tessera_ledger::{EntryPosition, JobId, Level, LogTime, PoolConfig, Rejection, State};
+    use tessera_ledger::{EntryPosition, Level, LogTime, PoolConfig, RequestKey, State};
     use tessera_testkit::request;
 
     use super::*;
@@ -146,7 +157,8 @@ mod tests {
     /// An entry of a request that is refused and one that sets a limit of 7; and the state has the limit given.
     fn entry(job_limit: u64) -> Applied {
         let at = EntryPosition { revision: Revision(1), time: LogTime(1) };
-        let refused = request(Command::CancelJob { job: JobId(3) });
+        let key = Some(RequestKey { id: RequestId(5), fingerprint: 6 });
+        let refused = Request { key, ..request(Command::CancelJob { job: JobId(3) }) };
         let before = State::at(Level::NEWEST);
         let mut after = before.clone();
         let outcomes = after.apply(at, &[refused.clone(), limit_of(job_limit)]);

@@ -54,6 +54,8 @@ const GROUP: &str = ".group.sock";
 const FAILS_WITHIN: Duration = Duration::from_secs(2);
 /// Within which time it is known how a program of another node has ended that ended as its server did: that counts.
 const TELLS_WITHIN: Duration = Duration::from_secs(5);
+/// How long servers that are killed may take to be gone.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Runs a worker: `words` are the plan, and the program with its arguments.
 #[must_use]
@@ -61,10 +63,12 @@ pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let plan = words.next().unwrap_or_default();
     let program: Vec<OsString> = words.collect();
     let run = |mut worker: Worker| {
-        worker.run(&program).map_err(|problem| {
-            // Its other servers are killed by now, and no program was begun.
-            while matches!(problem, Problem::Ended(_)) && matches!(reap(0), Ok(Some(_))) {}
-            problem.with_port_of(&worker.plan.listens_at())
+        worker.run(&program).map_err(|problem| match (&problem, worker.plan.listens_at()) {
+            (Problem::Ended(_), given) if !given.is_empty() => {
+                wait_for_the_killed();
+                problem.with_port_of(&given)
+            }
+            _ => problem,
         })
     };
     match Worker::prepare(&plan).and_then(run) {
@@ -77,6 +81,14 @@ pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::from(problem.exit_code())
         }
+    }
+}
+
+/// Waits until none of its servers, which are killed, has a port any more; not for one that the system holds.
+fn wait_for_the_killed() {
+    let until = Instant::now() + DYING;
+    while Instant::now() < until && reap(libc::WNOHANG).is_ok() {
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -353,7 +353,7 @@ impl State {
             }
             // A node that keeps losing work must not be asked again at once, and for ever.
             Some(Ending::Requeue) => {
-                let wait = job.spec.retry.wait_before(job.restores_failed().max(1));
+                let wait = job.spec.retry.wait_before(job.restores_failed().max(job.ports_taken()).max(1));
                 (JobState::Pending, self.time.after(wait), reason)
             }
         };

@@ -1,6 +1,7 @@
 //! Applying log entries: the only place where the ledger changes.
 //!
-//! Each command is first checked against the state and then carried out; a refused command changes nothing. What an
+//! Each command is first checked against the state and then carried out; of a refused command
+//! nothing is kept but that it was refused, under the id of its request. What an
 //! entry changed is collected as events on the way and becomes part of the history.
 
 mod anew;
@@ -116,7 +117,7 @@ impl State {
             && let Some(answered) = self.requests.get(&key.id)
         {
             return match answered.fingerprint == key.fingerprint {
-                true if answered.refused => Outcome::Rejected(self.clone().refuse_again(request)),
+                true if answered.refused => Outcome::Rejected(Rejection::RequestRefused),
                 true => answered.job.map_or(Outcome::Done, Outcome::Submitted),
                 false => Outcome::Rejected(Rejection::RequestIdReused),
             };
@@ -139,12 +140,6 @@ impl State {
                 refused
             }
         }
-    }
-
-    /// The refusal of a request that was refused before: for the reason that there is now, or because it was. Of this
-    /// state nothing is kept.
-    fn refuse_again(mut self, request: &Request) -> Rejection {
-        self.carry_out(request).err().unwrap_or(Rejection::RequestRefused)
     }
 
     /// Remembers the answer to a request.

@@ -131,6 +131,11 @@ impl State {
         let node = self.allocations.get(&id).and_then(|allocation| allocation.worker(rank)).map(|worker| worker.node);
         let node = node.unwrap_or(NodeId(0));
         let blame_takes_several_nodes = self.follows(Rule::BlameTakesSeveralNodes);
+        // A worker says so itself, and only those that meet others are given ports.
+        let job = self.allocations.get(&id).and_then(|allocation| self.jobs.get(&allocation.job));
+        let meets_others = job.is_some_and(|job| job.spec.virtual_card.serves_across_nodes());
+        let cause = if exit.cause == StopCause::PortTaken && !meets_others { StopCause::NodeFault } else { exit.cause };
+        let exit = WorkerExit { cause, ..exit };
         let (cause, message) = (exit.cause, exit.message.clone());
         let judged = exit.clone();
         self.end_worker(id, rank, exit, |(job, phase)| match phase {

@@ -63,7 +63,9 @@ pub(super) async fn remark_unknown_labels(desk: &Desk, labels: BTreeMap<String, 
     let named: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let consistency = desk.consistency;
     let request = ListNodesRequest { labels, page_size: 1, consistency, ..Default::default() };
-    if desk.client.list_nodes(request).await.is_ok_and(|answer| answer.nodes.is_empty()) {
+    // It is only a remark, and waits for nobody.
+    let client = desk.client.with_deadline(Duration::from_secs(1));
+    if client.list_nodes(request).await.is_ok_and(|answer| answer.nodes.is_empty()) {
         remark(&format!("no node carries {}: it waits until one does", named.join(" and ")));
     }
 }
