@@ -47,6 +47,7 @@ fn of_account(folder: &TempDir, from: Option<PathBuf>, script: &str) -> Launch {
     for made in ["work", "checkpoint/image", "snapshot/1/image"] {
         fs::create_dir_all(path(made)).expect("writable");
     }
+    chown(path("work"), Some(USER), Some(USER)).expect("this takes root");
     fs::create_dir_all(PLACE).expect("this takes root");
     let mut launch = launch(script);
     launch.account = Some(account());
@@ -100,7 +101,14 @@ impl Counting {
 
     /// Restores it in a worker of its own, once that runs or is over.
     fn restored(&self) -> (Supervised, Status) {
+        self.restored_with(|_| ())
+    }
+
+    /// The same, in a worker in whose own folder there is what somebody has put there.
+    fn restored_with(&self, put: impl FnOnce(&Path)) -> (Supervised, Status) {
         let own = folder(0o755);
+        fs::create_dir_all(own.path().join("work")).expect("writable");
+        put(&own.path().join("work"));
         let launch = of_account(&own, Some(self.dumped.folder.path().join("checkpoint")), "");
         let mut restored = Supervised::prepare_in(own, launch);
         restored.send(&Request::Begin);
@@ -116,7 +124,10 @@ impl Counting {
 
     /// Nothing of it runs, for this reason.
     fn is_refused(&self, why: &str) {
-        let (mut worker, _) = self.restored();
+        Self::is_refused_in(self.restored().0, why);
+    }
+
+    fn is_refused_in(mut worker: Supervised, why: &str) {
         let status = worker.stopped();
         assert_eq!(status.cause, Some(Cause::NotRestored), "{}", status.message);
         assert!(status.message.contains(why), "{why}: {}", status.message);
@@ -157,7 +168,16 @@ fn what_is_open_is_open_again() {
     let links = fs::read(format!("/proc/{}/mountinfo", status.process.expect("it runs").pid)).expect("readable");
     assert!(!String::from_utf8_lossy(&links).contains("nosymfollow"));
     drop(worker);
+    let terminal = "exec /usr/bin/python3 -uc '
+import os, pty, time
+near, far = pty.openpty()
+for i in range(1 << 30):
+    os.write(near, b\"word\\n\")
+    assert os.read(far, 64) == b\"word\\n\"
+    print(i)
+    time.sleep(0.05)'";
     for held in [
+        Held { opens: terminal, uses: "true" },
         Held { opens: "exec 5<>$P/file; rm $P/file", uses: "echo step >&5" },
         // One that has ended, and for which nobody has waited.
         Held {
@@ -187,6 +207,26 @@ fn a_link_in_the_place_of_what_is_open_is_not_followed() {
         fs::rename(log.with_extension("before"), &log).expect("it is there");
         program.goes_on();
     }
+}
+
+#[test]
+fn a_link_in_the_workers_own_folder_is_not_followed() {
+    let opens = format!("exec 5>>{PLACE}/work/log");
+    let program = Counting::dumped_with(&Held { opens: &opens, uses: "echo step $i >&5" });
+    let written = fs::read(program.dumped.folder.path().join("work/log")).expect("it has written");
+    let hidden = program.in_secret("file");
+    let kept = secret(&hidden);
+    let (worker, _) = program.restored_with(|work| symlink(&hidden, work.join("log")).expect("made"));
+    Counting::is_refused_in(worker, "a symbolic link has been put there since");
+    assert_eq!(fs::read_to_string(&hidden).expect("there"), kept);
+    let (worker, status) = program.restored_with(|work| {
+        fs::write(work.join("log"), &written).expect("writable");
+        fs::set_permissions(work.join("log"), fs::Permissions::from_mode(0o600)).expect("mine");
+        chown(work.join("log"), Some(USER), Some(USER)).expect("this takes root");
+    });
+    assert_eq!(status.phase, Phase::Running, "{}", status.message);
+    let log = worker.folder.path().join("work/log");
+    wait_for("its log to grow", || (fs::read(&log).ok()?.len() > written.len()).then_some(()));
 }
 
 #[test]
@@ -227,12 +267,22 @@ fn what_lies_in_folders_that_others_change_or_behind_links_is_not_dumped() {
     let listens = "exec perl -MIO::Socket::UNIX -e '$| = 1;
         my $socket = IO::Socket::UNIX->new(Local => \"$ARGV[0]/socket\", Listen => 1) or die $!;
         while (1) { print ++$i, \"\\n\"; select undef, undef, undef, 0.05; }' ";
+    let sends = "exec /usr/bin/python3 -uc '
+import socket, time
+near, far = socket.socketpair()
+with open(\"/etc/hostname\") as file:
+    socket.send_fds(near, [b\"x\"], [file.fileno()])
+for i in range(1 << 30):
+    print(i)
+    time.sleep(0.05)'";
     let through_link = format!("mkdir $P/real; ln -s real $P/link; {listens} $P/link");
     let of_all = format!("mkdir -m 777 $P/open; {listens} $P/open");
     for (opens, why) in [
         (&*through_link, "link/socket is reached through a symbolic link"),
         (&of_all, "everybody may put something in its place"),
         ("mkdir -m 777 $P/open; exec 5<>$P/open/file; rm $P/open/file", "everybody may put something in its place"),
+        ("mkdir $P/gone; cd $P/gone; rmdir $P/gone", "gone was removed"),
+        (sends, "a file was sent through one of its sockets"),
     ] {
         let (_, status) = Counting::stopped_with(&Held { opens, uses: "true" });
         assert!(status.image.is_none() && status.not_saved.contains(why), "{why}: {}", status.not_saved);

@@ -95,7 +95,7 @@ impl Imaging {
         let tree = self.tree(first.pid)?;
         room::check(&self.plan.into, &tree.processes, self.plan.is_packed_here)?;
         let connections = Connections::of(first.pid, &tree.processes)?;
-        places::check_processes(&tree.processes, self.account.as_ref())?;
+        places::check_processes(&tree.processes, self.account.as_ref(), &self.plan.folder)?;
         let record = self.plan.record(&tree, connections, self.outputs, identity(self.account.as_ref()));
         let processes: Vec<ProcessId> = tree.on_cards().into_iter().filter_map(|(pid, _)| ProcessId::of(pid)).collect();
         if processes.is_empty() {
@@ -170,8 +170,8 @@ impl Imaging {
         let record = record.map_err(|error| NoStart::by_node(format!("its image cannot be read: {error}")))?;
         record.check_identity(self.account.as_ref())?;
         let image = from.join(IMAGE_FOLDER);
-        let checked = contents::check(&image, self.account.as_ref())
-            .and_then(|()| credentials::check(&image, self.account.as_ref()));
+        let checked =
+            contents::check(&image, self.owner()).and_then(|()| credentials::check(&image, self.account.as_ref()));
         checked.map_err(|error| record.not_restored(&error.to_string()))?;
         if let Err(error) = let_open_files_change(&image) {
             // CRIU knows better whether it can be restored.
@@ -193,6 +193,11 @@ impl Imaging {
         };
         self.running = Some(start().map_err(|error| NoStart::by_node(format!("CRIU cannot be started: {error}")))?);
         Ok(())
+    }
+
+    /// Whose places are looked at; `None`: it runs as this process does, which may do everything there.
+    fn owner(&self) -> Option<places::Owner<'_>> {
+        self.account.as_ref().map(|account| places::Owner { account, folder: &self.plan.folder })
     }
 
     /// How soon [`turn`](Self::turn) has to look again, in milliseconds, for what nobody tells.

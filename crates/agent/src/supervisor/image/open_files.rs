@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use nix::errno::Errno;
-use nix::sys::stat::major;
+use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, fstatfs};
 
 use crate::process::ProcessId;
@@ -24,8 +24,9 @@ use crate::worker::Account;
 const TOGETHER: usize = 256;
 /// Pipes, and descriptors of processes, are nobody's on a disk (`linux/magic.h`).
 const WITHOUT_NAMES: [FsType; 2] = [FsType(0x5049_5045), FsType(0x5049_4446)];
-/// Devices of terminals (`Documentation/admin-guide/devices.txt` of Linux): CRIU makes those of an image anew.
-const TERMINALS: [std::ops::RangeInclusive<u64>; 2] = [5..=5, 136..=143];
+/// The device of which each opening is a terminal of its own (`Documentation/admin-guide/devices.txt` of Linux). What
+/// CRIU makes of one belongs to the account.
+const TERMINAL_MAKER: (u64, u64) = (5, 2);
 
 /// A link below `/proc` to what a process has, and what it may do there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,7 +156,8 @@ impl Named {
         let kind = file.file_type();
         let is_file =
             kind.is_file() || kind.is_dir() || kind.is_fifo() || kind.is_char_device() || kind.is_block_device();
-        let is_terminal = kind.is_char_device() && TERMINALS.iter().any(|majors| majors.contains(&major(file.rdev())));
+        let device = (major(file.rdev()), minor(file.rdev()));
+        let is_terminal = kind.is_char_device() && device == TERMINAL_MAKER;
         let system = fstatfs(&self.file)?.filesystem_type();
         // Those of the tree may look at themselves, and are root's until they go on.
         let is_own = system == PROC_SUPER_MAGIC && self.process().is_some_and(|number| own.contains(number));

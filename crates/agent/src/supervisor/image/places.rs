@@ -3,14 +3,17 @@
 //!
 //! Whoever can put another file under the name meanwhile has root give away that. So nothing is restored, and nothing
 //! is dumped, that would be made in a folder which others can change: other accounts, or other jobs of the same person.
-//! The worker's own folder, and those that an account of the worker alone has made, are none.
+//! The worker's own folder, which no others enter but where the worker lets them, and those that an account of the
+//! worker alone has made, are none.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::ptr;
 
 use super::PLACE;
 use crate::worker::Account;
@@ -22,83 +25,138 @@ const BY_GROUP: u32 = 0o020;
 const BY_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// Looks at where something would have to be made for this path to be there again.
-///
-/// # Errors
-/// Why others could interfere, as a sentence that names the folder.
-pub(super) fn check(path: &Path, account: &Account) -> Result<(), String> {
-    if path.starts_with(PLACE) {
-        return Ok(());
+/// Whose places are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner<'a> {
+    pub account: &'a Account,
+    /// The worker's folder, as this host sees it; the worker finds it at [`PLACE`].
+    pub folder: &'a Path,
+}
+
+impl Owner<'_> {
+    /// Looks at where something would have to be made for this path to be there again.
+    ///
+    /// # Errors
+    /// Why others could interfere, as a sentence that names the folder.
+    pub fn check(self, path: &Path) -> Result<(), String> {
+        let made = path.display();
+        let is_plain = path.is_absolute() && path.components().all(|part| !matches!(part, Component::ParentDir));
+        let (Some(folder), true) = (path.parent(), is_plain) else {
+            return Err(format!("{made} is no path from the root on"));
+        };
+        let reached = |error| format!("the folder of {made} is not reached: {error}");
+        let (top, folder) = match folder.strip_prefix(PLACE) {
+            Ok(below) => (Some(fs::canonicalize(self.folder).map_err(reached)?), self.folder.join(below)),
+            Err(_) => (None, folder.to_owned()),
+        };
+        let real = fs::canonicalize(&folder).map_err(reached)?;
+        let named = match (&top, folder.strip_prefix(self.folder)) {
+            (Some(top), Ok(below)) => top.join(below),
+            _ => folder,
+        };
+        if real != named {
+            let real = real.display();
+            return Err(format!("{made} is reached through a symbolic link, which is not followed: it lies in {real}"));
+        }
+        for folder in real.ancestors().take_while(|folder| Some(*folder) != top.as_deref()) {
+            if let Some(who) = self.changed_by(folder, top.is_some()).map_err(reached)? {
+                let folder = folder.display();
+                return Err(format!(
+                    "{made} would have to be made anew, and {who} may put something in its place: see {folder}"
+                ));
+            }
+        }
+        Ok(())
     }
-    let made = path.display();
-    let Some(folder) = path.parent().filter(|_| path.is_absolute()) else {
-        return Err(format!("{made} has no path from the root on"));
-    };
-    let real = fs::canonicalize(folder).map_err(|error| format!("the folder of {made} is not reached: {error}"))?;
-    if real != folder {
-        return Err(format!(
-            "{made} is reached through a symbolic link, which is not followed: it lies in {}",
-            real.display()
-        ));
-    }
-    for folder in folder.ancestors() {
-        let seen =
-            fs::symlink_metadata(folder).map_err(|error| format!("{} is not reached: {error}", folder.display()))?;
-        if let Some(who) = changed_by(&seen, account) {
-            let folder = folder.display();
-            return Err(format!(
-                "{made} would have to be made anew, and {who} may put something in its place: see {folder}"
-            ));
+
+    /// The same of a socket, whose place is taken from whatever lies there.
+    ///
+    /// # Errors
+    /// As [`Self::check`], or that something of another lies there.
+    pub fn check_socket(self, path: &Path) -> Result<(), String> {
+        self.check(path)?;
+        let here = path.strip_prefix(PLACE).map_or_else(|_| path.to_owned(), |below| self.folder.join(below));
+        match fs::symlink_metadata(here) {
+            Ok(there) if !there.file_type().is_socket() || there.uid() != self.account.uid => {
+                Err(format!("{} is taken by something of another", path.display()))
+            }
+            _ => Ok(()),
         }
     }
-    Ok(())
-}
 
-/// Who beside root and the worker itself can change what lies in a folder.
-fn changed_by(folder: &Metadata, account: &Account) -> Option<&'static str> {
-    // An id from the range is the worker's alone, as long as it is there.
-    let is_own = account.person.is_none() && folder.uid() == account.uid;
-    let is_own_group = account.person.is_none() && folder.gid() == account.gid;
-    let may = |bit| folder.mode() & bit != 0 && folder.mode() & STICKY == 0;
-    if folder.uid() != 0 && !is_own {
-        Some("its owner")
-    } else if may(BY_GROUP) && folder.gid() != 0 && !is_own_group {
-        Some("its group")
-    } else if may(BY_ALL) {
-        Some("everybody")
-    } else {
-        None
+    /// Who beside root and the worker itself can change what lies in a folder.
+    fn changed_by(self, path: &Path, is_below_own: bool) -> io::Result<Option<&'static str>> {
+        let folder = fs::symlink_metadata(path)?;
+        // An id from the range is the worker's alone, as long as it is there; its own folder is in any case.
+        let is_alone = self.account.person.is_none() || is_below_own;
+        let is_own = is_alone && folder.uid() == self.account.uid;
+        let is_own_group = is_alone && folder.gid() == self.account.gid;
+        let may = |bit| folder.mode() & bit != 0 && folder.mode() & STICKY == 0;
+        Ok(if folder.uid() != 0 && !is_own {
+            Some("its owner")
+        } else if may(BY_GROUP) && (folder.gid() != 0 && !is_own_group || has_list(path)?) {
+            Some("its group")
+        } else if may(BY_ALL) {
+            Some("everybody")
+        } else {
+            None
+        })
     }
 }
 
-/// Looks at all that would have to be made anew for these processes.
+/// Whether a folder has a list of rights, of which the bits of its group say the most.
+#[allow(unsafe_code)]
+fn has_list(path: &Path) -> io::Result<bool> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a system call on NUL-terminated texts that is given no place for an answer.
+    let length = unsafe { libc::lgetxattr(path.as_ptr(), c"system.posix_acl_access".as_ptr(), ptr::null_mut(), 0) };
+    Ok(length > 0)
+}
+
+/// Looks at all that would have to be made anew for these processes, and at what could not be.
 ///
 /// # Errors
-/// As [`check`].
-pub(super) fn check_processes(processes: &[i32], account: Option<&Account>) -> Result<(), String> {
+/// As [`Owner::check`].
+pub(super) fn check_processes(processes: &[i32], account: Option<&Account>, folder: &Path) -> Result<(), String> {
     let Some(account) = account else { return Ok(()) };
+    let owner = Owner { account, folder };
     let (mut made, mut sockets) = (BTreeSet::new(), BTreeSet::new());
     for pid in processes {
-        for folder in ["fd", "map_files"] {
+        let process = Path::new("/proc").join(pid.to_string());
+        let below =
+            |name: &str| fs::read_dir(process.join(name)).into_iter().flatten().flatten().map(|entry| entry.path());
+        for link in below("fd").chain(below("map_files")).chain([process.join("cwd"), process.join("exe")]) {
             // One that has ended has nothing.
-            for entry in fs::read_dir(format!("/proc/{pid}/{folder}")).into_iter().flatten().flatten() {
-                let Ok(file) = fs::metadata(entry.path()) else { continue };
-                if file.file_type().is_socket() {
-                    sockets.insert(file.ino());
-                } else if file.nlink() == 0 {
-                    made.extend(fs::read_link(entry.path()).ok().as_deref().and_then(removed));
+            let (Ok(file), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { continue };
+            if file.file_type().is_socket() {
+                check_in_flight(&process, &link)?;
+                sockets.insert(file.ino());
+            } else if let Some(path) = removed(&path).filter(|_| file.nlink() == 0) {
+                if file.is_dir() {
+                    return Err(format!("its folder {} was removed", path.display()));
                 }
+                made.insert(path);
             }
         }
     }
-    if let Some(first) = processes.first().filter(|_| !sockets.is_empty()) {
-        let listed = fs::read(format!("/proc/{first}/net/unix"));
-        let listed = listed.map_err(|error| format!("its sockets cannot be listed: {error}"))?;
-        // One that was bound to a relative path was so in its folder, or before that was changed.
-        let here = fs::read_link(format!("/proc/{first}/cwd")).unwrap_or_default();
-        made.extend(named(&listed, &sockets).into_iter().map(|path| here.join(path)));
+    made.iter().try_for_each(|path| owner.check(path))?;
+    let Some(first) = processes.first().filter(|_| !sockets.is_empty()) else { return Ok(()) };
+    let listed = fs::read(format!("/proc/{first}/net/unix"));
+    let listed = listed.map_err(|error| format!("its sockets cannot be listed: {error}"))?;
+    // One that was bound to a relative path was so in its folder, or before that was changed.
+    let here = fs::read_link(format!("/proc/{first}/cwd")).unwrap_or_default();
+    named(&listed, &sockets).iter().try_for_each(|path| owner.check(&here.join(path)))
+}
+
+/// Files that are on their way through a socket are nobody's that could be asked about.
+fn check_in_flight(process: &Path, link: &Path) -> Result<(), String> {
+    let Some(number) = link.file_name() else { return Ok(()) };
+    let said = fs::read_to_string(process.join("fdinfo").join(number)).unwrap_or_default();
+    let sent = said.lines().find_map(|line| line.strip_prefix("scm_fds:")?.trim().parse::<u32>().ok());
+    match sent {
+        Some(sent) if sent > 0 => Err("a file was sent through one of its sockets, and is on its way".to_owned()),
+        _ => Ok(()),
     }
-    made.iter().try_for_each(|path| check(path, account))
 }
 
 /// The path that a removed file had; `None`: it never had one that others could use (memory that is shared, and the like).
@@ -135,7 +193,11 @@ mod tests {
     }
 
     fn why(path: &Path, is_person: bool) -> String {
-        check(path, &account(is_person)).err().unwrap_or_default()
+        why_in(Path::new("/nowhere"), path, is_person)
+    }
+
+    fn why_in(folder: &Path, path: &Path, is_person: bool) -> String {
+        Owner { account: &account(is_person), folder }.check(path).err().unwrap_or_default()
     }
 
     /// This takes root, to give folders away.
@@ -166,10 +228,27 @@ mod tests {
                 assert!(why.contains(expected), "{}: {why}", path.display());
             }
         }
-        assert_eq!(why(&Path::new(PLACE).join("work/socket"), true), "", "nobody else gets there");
+        // Below the worker's own folder what a person owns is that worker's, unless that lets others in.
+        let within = |path: &str| why_in(folder.path(), &Path::new(PLACE).join(path), true);
+        assert_eq!(within("own/socket"), "");
+        assert!(within("open/socket").contains("everybody"));
+        assert!(within("of-another/socket").contains("its owner"));
+        assert!(within("../../../tmp/socket").contains("no path from the root"));
         symlink(folder.path().join("root"), folder.path().join("link")).expect("made");
         assert!(why(&folder.path().join("link/socket"), false).contains("through a symbolic link"));
+        assert!(
+            why_in(folder.path(), &Path::new(PLACE).join("link/socket"), false).contains("through a symbolic link")
+        );
         assert!(why(Path::new("socket"), false).contains("no path from the root"));
+        // What lies in the place of a socket is removed for it.
+        let socket = |path: &str, uid: u32| {
+            let path = folder.path().join(path);
+            drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
+            chown(&path, Some(uid), None).expect("this takes root");
+            Owner { account: &account(false), folder: folder.path() }.check_socket(&path)
+        };
+        assert_eq!(socket("like-tmp/own", 61_234), Ok(()));
+        assert!(socket("like-tmp/of-root", 0).is_err_and(|why| why.contains("something of another")));
     }
 
     #[test]

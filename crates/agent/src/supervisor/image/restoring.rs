@@ -62,7 +62,8 @@ impl Restoring {
                 return Ok(());
             };
             let allowed = match step.as_str() {
-                BEFORE => WithoutLinks::of(self.criu).map(|made| without_links = Some(made)),
+                // Who runs as this process does could follow them anyway.
+                BEFORE if self.account.is_some() => WithoutLinks::of(self.criu).map(|made| without_links = Some(made)),
                 AFTER => self.look_at_files().and_then(|()| without_links.take().map_or(Ok(()), WithoutLinks::end)),
                 _ => Ok(()),
             };
