@@ -179,7 +179,7 @@ rejections! {
     /// The release level is held.
     LevelHeld { in_force: Level } = "LEVEL_HELD"
         ("the release level is held at {in_force}; let go of it with `tessera pool config set --hold-level false`");
-    /// The request was refused under its id before.
+    /// The request was refused under its id before, and would not be refused now.
     RequestRefused = "REQUEST_REFUSED"
         ("it was refused under this request id before, and stays refused; send it with a new id");
     /// The request id may have been answered and forgotten.

@@ -117,7 +117,7 @@ impl State {
             && let Some(answered) = self.requests.get(&key.id)
         {
             return match answered.fingerprint == key.fingerprint {
-                true if answered.refused => Outcome::Rejected(Rejection::RequestRefused),
+                true if answered.refused => Outcome::Rejected(self.refuse_again(request)),
                 true => answered.job.map_or(Outcome::Done, Outcome::Submitted),
                 false => Outcome::Rejected(Rejection::RequestIdReused),
             };
@@ -140,6 +140,15 @@ impl State {
                 refused
             }
         }
+    }
+
+    /// The refusal of a request that was refused before: for the reason that there is now, or because it was. It is
+    /// judged by a state of which nothing is kept, nor anything that this entry has come to so far but the state itself.
+    fn refuse_again(&mut self, request: &Request) -> Rejection {
+        let so_far = (std::mem::take(&mut self.pending_events), std::mem::take(&mut self.touched));
+        let mut judging = self.clone();
+        (self.pending_events, self.touched) = so_far;
+        judging.carry_out(request).err().unwrap_or(Rejection::RequestRefused)
     }
 
     /// Remembers the answer to a request.
