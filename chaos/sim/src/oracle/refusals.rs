@@ -49,9 +49,10 @@ fn without(request: &Request, outcome: &Outcome) -> (Request, Outcome) {
             let plan = Plan { revision: plan.revision, parts };
             (bare(Command::CommitPlan { plan }), Outcome::Planned(answers))
         }
-        (_, Outcome::Rejected(Rejection::RequestIdReused | Rejection::RequestForgotten | Rejection::RequestRefused)) => {
-            (bare(Command::Tick), Outcome::Done)
-        }
+        (
+            _,
+            Outcome::Rejected(Rejection::RequestIdReused | Rejection::RequestForgotten | Rejection::RequestRefused),
+        ) => (bare(Command::Tick), Outcome::Done),
         _ => {
             let command = Command::CancelJob { job: NOBODYS };
             let refused = Outcome::Rejected(Rejection::UnknownJob(NOBODYS));
