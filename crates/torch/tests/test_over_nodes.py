@@ -163,7 +163,6 @@ def test_a_port_that_somebody_has_is_no_fault_of_its_node_and_the_next_attempt_m
     assert all(node["eligibility"] == "eligible" for node in pool.ask("node", "list"))
     for server in taken:
         server.close()
-    pool.tessera("job", "cancel", before, "--yes")
 
 
 def test_a_server_of_another_node_that_is_killed_is_one_error_in_the_program(pool):
