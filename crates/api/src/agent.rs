@@ -110,10 +110,7 @@ fn check_labels(check: &mut Check, labels: &BTreeMap<String, String>) {
 /// A [`Refusal`] with CARD_INVALID that names the card and its field.
 pub fn cards(cards: Vec<v1::CardDescription>) -> Result<Vec<CardDescription>, Refusal> {
     let refused = |error: FieldError| Refusal::new(ErrorReason::CardInvalid, error.to_string());
-    if cards.len() > limits::CARDS {
-        let problem = format!("must be at most {}, are {}", limits::CARDS, cards.len());
-        return Err(refused(FieldError::invalid("cards", problem)));
-    }
+    limits::check_count("cards", cards.len(), limits::CARDS).map_err(refused)?;
     let read = |(place, card)| {
         let read = check_card(&card).and_then(|()| card_from_wire(card));
         read.map_err(|error| refused(error.under(format_args!("cards[{place}]"))))
@@ -124,16 +121,10 @@ pub fn cards(cards: Vec<v1::CardDescription>) -> Result<Vec<CardDescription>, Re
 /// Refuses a card whose texts or links are more than any card has.
 fn check_card(card: &v1::CardDescription) -> Result<(), FieldError> {
     let v1::CardDescription { vendor, model, uuid, pci_address, links, .. } = card;
-    let texts = [("vendor", vendor), ("model", model), ("uuid", uuid), ("pci_address", pci_address)];
-    if let Some((field, text)) = texts.into_iter().find(|(_, text)| text.len() > limits::NAME) {
-        let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
-        return Err(FieldError::invalid(field, problem));
+    for (field, text) in [("vendor", vendor), ("model", model), ("uuid", uuid), ("pci_address", pci_address)] {
+        limits::check_length(field, text)?;
     }
-    if links.len() > limits::CARDS {
-        let problem = format!("must be at most {}, are {}", limits::CARDS, links.len());
-        return Err(FieldError::invalid("links", problem));
-    }
-    Ok(())
+    limits::check_count("links", links.len(), limits::CARDS)
 }
 
 #[must_use]

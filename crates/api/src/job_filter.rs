@@ -89,24 +89,13 @@ impl JobFilter {
 /// Refuses a filter that is larger than any that takes a job: a watch keeps its own for as long as it is open.
 fn check_size(filter: &v1::JobFilter) -> Result<(), FieldError> {
     let v1::JobFilter { job_ids, states, queue, submitter, labels, node_name } = filter;
-    let counts = [
-        ("filter.job_ids", job_ids.len(), limits::FILTER),
-        ("filter.states", states.len(), limits::FILTER),
-        ("filter.labels", labels.len(), limits::LABELS),
-    ];
-    if let Some((field, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
-        return Err(FieldError::invalid(field, format!("must be at most {most}, are {count}")));
+    limits::check_count("filter.job_ids", job_ids.len(), limits::FILTER)?;
+    limits::check_count("filter.states", states.len(), limits::FILTER)?;
+    limits::check_count("filter.labels", labels.len(), limits::LABELS)?;
+    for (field, text) in [("filter.queue", queue), ("filter.submitter", submitter), ("filter.node_name", node_name)] {
+        limits::check_length(field, text)?;
     }
-    let own = [("filter.queue", queue), ("filter.submitter", submitter), ("filter.node_name", node_name)];
-    let of_labels = labels.iter().flat_map(|(key, value)| [("filter.labels", key), ("filter.labels", value)]);
-    let mut texts = own.into_iter().chain(of_labels);
-    match texts.find(|(_, text)| text.len() > limits::NAME) {
-        Some((field, text)) => {
-            let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
-            Err(FieldError::invalid(field, problem))
-        }
-        None => Ok(()),
-    }
+    labels.iter().flat_map(|(key, value)| [key, value]).try_for_each(|text| limits::check_length("filter.labels", text))
 }
 
 #[cfg(test)]

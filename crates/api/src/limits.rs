@@ -4,6 +4,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tessera_ledger::wire::FieldError;
+
 /// Longest job file in bytes.
 pub const JOB_FILE: usize = 4 << 20;
 /// Longest script in bytes.
@@ -87,3 +89,25 @@ pub const CHOSEN_VARIABLES: [(&str, &[&str]); 3] = [
     ("TESSERA_SPLIT", &["auto", "one", "layers", "batch"]),
     ("TESSERA_SLOWER", &["warn", "refuse"]),
 ];
+
+/// Refuses a text that is longer than a name.
+///
+/// # Errors
+/// A [`FieldError`] with the bound and the length, in bytes.
+pub fn check_length(field: &str, text: &str) -> Result<(), FieldError> {
+    if text.len() <= NAME {
+        return Ok(());
+    }
+    Err(FieldError::invalid(field, format!("must have at most {NAME} bytes, has {}", text.len())))
+}
+
+/// Refuses more of something than `most`.
+///
+/// # Errors
+/// A [`FieldError`] with the bound and the number.
+pub fn check_count(field: &str, count: usize, most: usize) -> Result<(), FieldError> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(FieldError::invalid(field, format!("must be at most {most}, are {count}")))
+}

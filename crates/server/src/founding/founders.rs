@@ -62,10 +62,7 @@ pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -
     let mut addresses = BTreeSet::new();
     for (place, member) in request.members.iter().enumerate() {
         for (name, text) in [("name", &member.name), ("address", &member.address)] {
-            if text.len() > limits::NAME {
-                let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
-                return Err(refusal(&format!("members[{place}].{name}"), problem));
-            }
+            limits::check_length(&format!("members[{place}].{name}"), text)?;
         }
         if member.address.is_empty() || !addresses.insert(member.address.clone()) {
             let problem = "must be host:port, another for each".to_owned();

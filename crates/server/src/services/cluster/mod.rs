@@ -323,12 +323,8 @@ fn not_made_member(address: &str, error: &IntroduceError) -> Status {
 /// The process that a request names.
 fn new_member(member: Option<v1::NewMember>) -> Result<v1::NewMember, Refusal> {
     let member = member.ok_or_else(|| FieldError::missing("member"))?;
-    for (field, text) in [("member.name", &member.name), ("member.address", &member.address)] {
-        if text.len() > limits::NAME {
-            let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
-            return Err(FieldError::invalid(field, problem).into());
-        }
-    }
+    limits::check_length("member.name", &member.name)?;
+    limits::check_length("member.address", &member.address)?;
     let port = member.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0)) {
         return Ok(member);

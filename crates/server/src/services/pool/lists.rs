@@ -96,10 +96,7 @@ fn cards_after<'a>(
 
 /// The values of a filter.
 fn each<T: WireEnum>(field: &str, numbers: &[i32]) -> Result<Vec<T>, Refusal> {
-    if numbers.len() > limits::FILTER {
-        let problem = format!("must be at most {}, are {}", limits::FILTER, numbers.len());
-        return Err(FieldError::invalid(field, problem).into());
-    }
+    limits::check_count(field, numbers.len(), limits::FILTER)?;
     let value = |(place, number): (usize, &i32)| {
         let field = format!("{field}[{place}]");
         enum_from_wire(&field, *number)?.ok_or_else(|| FieldError::missing(field))

@@ -42,10 +42,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 /// The reason that an operator gives, for people.
 pub(super) fn reason(text: &str) -> Result<String, Status> {
-    if text.len() > limits::NAME {
-        let problem = format!("must have at most {} bytes, has {}", limits::NAME, text.len());
-        return Err(Refusal::from(FieldError::invalid("reason", problem)).into());
-    }
+    limits::check_length("reason", text).map_err(Refusal::from)?;
     Ok(text.to_owned())
 }
 
