@@ -5,19 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::support::{Supervised, is_alive, launch, pid_in, wait_for};
-use tempfile::TempDir;
-use tessera_agent::supervisor::image::{ImagePlan, PLACE};
+use super::support::{Supervised, criu, is_alive, launch, pid_in, plan, wait_for};
+use tessera_agent::supervisor::image::PLACE;
 use tessera_agent::supervisor::message::{CompanionPlan, Request};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::supervisor::status::{Cause, Exit, Phase, Status};
 
 /// A program that counts, and says so when it is told to stop.
 const COUNTS: &str = "trap 'echo stopped at $i; exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done";
-
-fn criu() -> PathBuf {
-    tessera_testkit::criu().expect("CRIU is there (deploy/setup.sh test)")
-}
 
 /// A worker of two scripts: its program, and what runs beside it.
 ///
@@ -37,23 +32,6 @@ fn worker_of(criu: PathBuf, program: &str, beside: &str) -> Supervised {
     });
     fs::create_dir_all(PLACE).expect("this takes root");
     Supervised::prepare_in(folder, launch)
-}
-
-fn plan(folder: &TempDir, criu: PathBuf) -> ImagePlan {
-    let path = |name: &str| folder.path().join(name);
-    for made in ["work/.card", "checkpoint/image", "snapshot/1/image"] {
-        fs::create_dir_all(path(made)).expect("writable");
-    }
-    ImagePlan {
-        criu,
-        version: "of the tests".to_owned(),
-        node: "node".to_owned(),
-        folder: folder.path().to_owned(),
-        into: path("checkpoint"),
-        snapshots: path("snapshot"),
-        is_packed_here: true,
-        from: None,
-    }
 }
 
 /// A script beside the program that is ready, and does this whenever it is told to save.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::support::{Supervised, launch, wait_for};
+use super::support::{Supervised, criu, launch, plan, wait_for};
 use tempfile::TempDir;
 use tessera_agent::supervisor::image::{ImagePlan, PLACE};
 use tessera_agent::supervisor::message::{Launch, Request};
@@ -43,24 +43,11 @@ fn folder(mode: u32) -> TempDir {
 }
 
 fn of_account(folder: &TempDir, from: Option<PathBuf>, script: &str) -> Launch {
-    let path = |name: &str| folder.path().join(name);
-    for made in ["work", "checkpoint/image", "snapshot/1/image"] {
-        fs::create_dir_all(path(made)).expect("writable");
-    }
-    chown(path("work"), Some(USER), Some(USER)).expect("this takes root");
-    fs::create_dir_all(PLACE).expect("this takes root");
     let mut launch = launch(script);
     launch.account = Some(account());
-    launch.image = Some(ImagePlan {
-        criu: tessera_testkit::criu().expect("CRIU is there (deploy/setup.sh test)"),
-        version: "of the tests".to_owned(),
-        node: "node".to_owned(),
-        folder: folder.path().to_owned(),
-        into: path("checkpoint"),
-        snapshots: path("snapshot"),
-        is_packed_here: true,
-        from,
-    });
+    launch.image = Some(ImagePlan { from, ..plan(folder, criu()) });
+    chown(folder.path().join("work"), Some(USER), Some(USER)).expect("this takes root");
+    fs::create_dir_all(PLACE).expect("this takes root");
     launch
 }
 
@@ -261,7 +248,8 @@ fn a_link_in_the_place_of_a_fifo_or_a_socket_is_not_followed() {
     assert_eq!(fs::read_dir(program.secret.path()).expect("there").count(), 0, "nothing was made there");
 }
 
-/// What would have to be made anew in them could not be given back safely. That is found out before the program is gone.
+/// What would have to be made anew in them could not be given back safely. That is found out before the program is
+/// gone.
 #[test]
 fn what_lies_in_folders_that_others_change_or_behind_links_is_not_dumped() {
     let listens = "exec perl -MIO::Socket::UNIX -e '$| = 1;

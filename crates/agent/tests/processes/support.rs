@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tessera_agent::boot::BootTime;
 use tessera_agent::cgroup::Limits;
 use tessera_agent::device::{Plan, PlannedSlice, ProgramPlace};
+use tessera_agent::supervisor::image::ImagePlan;
 use tessera_agent::supervisor::message::{Inbox, Launch, Notice, Request, encode};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::supervisor::probe::whole_trees_end;
@@ -56,6 +57,28 @@ pub fn launch(script: &str) -> Launch {
         output_files: 4,
         kill_confirmation: Duration::from_secs(10),
         longest_lease: Duration::from_secs(24 * 3600),
+    }
+}
+
+pub fn criu() -> PathBuf {
+    tessera_testkit::criu().expect("CRIU is there (deploy/setup.sh test)")
+}
+
+/// How a worker in a folder is dumped: the folders for that are made.
+pub fn plan(folder: &TempDir, criu: PathBuf) -> ImagePlan {
+    let path = |name: &str| folder.path().join(name);
+    for made in ["work/.card", "checkpoint/image", "snapshot/1/image"] {
+        fs::create_dir_all(path(made)).expect("writable");
+    }
+    ImagePlan {
+        criu,
+        version: "of the tests".to_owned(),
+        node: "node".to_owned(),
+        folder: folder.path().to_owned(),
+        into: path("checkpoint"),
+        snapshots: path("snapshot"),
+        is_packed_here: true,
+        from: None,
     }
 }
 
