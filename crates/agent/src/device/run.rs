@@ -54,7 +54,7 @@ const GROUP: &str = ".group.sock";
 const FAILS_WITHIN: Duration = Duration::from_secs(2);
 /// Within which time it is known how a program of another node has ended that ended as its server did: that counts.
 const TELLS_WITHIN: Duration = Duration::from_secs(5);
-/// How long servers that are killed may take to be gone.
+/// Longest time that servers that are killed may take to be gone.
 const DYING: Duration = Duration::from_secs(2);
 
 /// Runs a worker: `words` are the plan, and the program with its arguments.

@@ -1,8 +1,8 @@
-//! What lies in an image that has come from elsewhere, before CRIU reads it as root.
+//! Checks of an image that has come from elsewhere, before CRIU reads it as root.
 //!
 //! A tree is dumped from inside its namespaces ([`super`]), and by a CRIU that keeps all open files in one place
-//! ([`crate::criu`]). An image that names namespaces would have CRIU make or join some; one that has files in the places
-//! of older releases would have it open what nobody has looked at here. No dump of ours holds either.
+//! ([`crate::criu`]). An image that names namespaces would have CRIU make or join some. One that has files in the
+//! places of older releases would have it open what nobody has looked at here. No dump of ours holds either.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,7 +16,8 @@ use prost::Message;
 use super::files::{all, with_bytes};
 use super::places::Owner;
 
-/// What the names of such files begin with (`criu/image-desc.c` of CRIU), before a number or the ending.
+/// The beginnings of the names of files of an image that are of namespaces, before a number or the ending
+/// (`criu/image-desc.c` of CRIU).
 const OF_NAMESPACES: [&str; 23] = [
     "autofs",
     "binfmt-misc",
@@ -42,6 +43,7 @@ const OF_NAMESPACES: [&str; 23] = [
     "userns",
     "utsns",
 ];
+/// The same of files that older releases of CRIU wrote.
 const OF_OLDER_RELEASES: [&str; 25] = [
     "creds",
     "eventfd",
@@ -69,11 +71,11 @@ const OF_OLDER_RELEASES: [&str; 25] = [
     "unixsk",
     "vmas",
 ];
-/// Of a file that is opened once more nothing may be made or cut.
+/// Flags with which a file is made or cut: one that is opened once more is neither.
 const CHANGES: u32 = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC).cast_unsigned();
 
-/// Kinds of open files that a worker can have (`fdinfo.proto` of CRIU): files, pipes, FIFOs, sockets of the internet and
-/// of Unix, events, polls, watches, signals, terminals, sockets of the kernel, timers, memory, processes.
+/// Kinds of open files that a worker can have (`fdinfo.proto` of CRIU): files, pipes, FIFOs, sockets of the internet
+/// and of Unix, events, polls, watches, signals, terminals, sockets of the kernel, timers, memory, processes.
 const KINDS: [i32; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 18, 20];
 /// The kind of a raw socket.
 const RAW: u32 = libc::SOCK_RAW.cast_unsigned();
@@ -81,9 +83,9 @@ const RAW: u32 = libc::SOCK_RAW.cast_unsigned();
 const SHARED_WITH_OTHERS: u32 = 1 << 10;
 /// Bits of a mode by which a program becomes somebody else.
 const SET_IDS: u32 = 0o6000;
-/// Why a file has another name in an image than it had: it was removed, and lies in the image.
+/// The reason for another name of a file in an image: it was removed, and lies in the image.
 const GHOST: i32 = 1;
-/// It is the folder of a process that has ended.
+/// The same: it is the folder of a process that has ended.
 const OF_A_PROCESS: i32 = 2;
 
 /// A file that something in the image needs. Fields are those of the messages of the same places in `fdinfo.proto`,

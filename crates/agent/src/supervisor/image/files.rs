@@ -8,9 +8,9 @@
 //! those of `fdinfo.proto` and `regfile.proto` of CRIU (<https://github.com/checkpoint-restore/criu>, `images`).
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use prost::Message;
 use prost::bytes::Buf;
@@ -94,15 +94,19 @@ pub(super) fn let_open_files_change(image: &Path) -> io::Result<()> {
 /// When one cannot be read, or is not of the form that is known here.
 pub(super) fn all<M: Message + Default>(image: &Path, prefix: &str) -> io::Result<Vec<M>> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(image)? {
-        let entry = entry?;
-        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-            for message in messages(&read(&entry.path())?)? {
-                all.push(M::decode(message)?);
-            }
+    for path in named(image, prefix)? {
+        for message in messages(&read(&path)?)? {
+            all.push(M::decode(message)?);
         }
     }
     Ok(all)
+}
+
+/// The files of an image whose names begin so.
+fn named(image: &Path, prefix: &str) -> io::Result<Vec<PathBuf>> {
+    let begins = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes());
+    let entries = fs::read_dir(image)?.filter(|entry| entry.as_ref().map_or(true, begins));
+    entries.map(|entry| entry.map(|entry| entry.path())).collect()
 }
 
 /// The messages of all files of an image whose names begin so, in which bytes follow each message; as many as
@@ -116,12 +120,8 @@ pub(super) fn with_bytes<M: Message + Default>(
     following: impl Fn(&M) -> u64,
 ) -> io::Result<Vec<M>> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(image)? {
-        let entry = entry?;
-        if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-            continue;
-        }
-        let mut file = untrusted::open(&entry.path())?;
+    for path in named(image, prefix)? {
+        let mut file = untrusted::open(&path)?;
         let mut head = [0; HEAD];
         file.read_exact(&mut head)?;
         check_head(&head)?;

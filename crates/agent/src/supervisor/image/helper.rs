@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -30,6 +31,12 @@ pub(super) fn end_with_parent(command: &mut Command) {
             if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
         });
     }
+}
+
+/// Does something on a thread of its own, which takes rights or a place that this one must not have, and waits for it.
+pub(super) fn on_own_thread(act: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    let ended = thread::scope(|scope| io::Result::Ok(thread::Builder::new().spawn_scoped(scope, act)?.join()))?;
+    ended.unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")))
 }
 
 /// How long CRIU may take with so many bytes.

@@ -95,7 +95,7 @@ impl Imaging {
         let tree = self.tree(first.pid)?;
         room::check(&self.plan.into, &tree.processes, self.plan.is_packed_here)?;
         let connections = Connections::of(first.pid, &tree.processes)?;
-        places::check_processes(&tree.processes, self.account.as_ref(), &self.plan.folder)?;
+        places::check_processes(&tree.processes, self.owner())?;
         let record = self.plan.record(&tree, connections, self.outputs, identity(self.account.as_ref()));
         let processes: Vec<ProcessId> = tree.on_cards().into_iter().filter_map(|(pid, _)| ProcessId::of(pid)).collect();
         if processes.is_empty() {
@@ -196,7 +196,7 @@ impl Imaging {
     }
 
     /// Whose places are looked at; `None`: it runs as this process does, which may do everything there.
-    fn owner(&self) -> Option<places::Owner<'_>> {
+    pub(super) fn owner(&self) -> Option<places::Owner<'_>> {
         self.account.as_ref().map(|account| places::Owner { account, folder: &self.plan.folder })
     }
 

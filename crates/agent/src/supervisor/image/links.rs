@@ -3,8 +3,8 @@
 //! CRIU opens what a program had open again: as root, by its path, and on the way it follows whatever lies there. The
 //! paths in an image hold no link, because the kernel has named them; a link that is there now was put there since, by
 //! another job or by the program's own account. So every mount of the namespace refuses to follow links (`nosymfollow`,
-//! mount_setattr(2)) until all files are open and looked at ([`super::open_files`]), and before the program goes on. The
-//! same is done with the worker's folder where it is copied.
+//! mount_setattr(2)) until all files are open and looked at ([`super::open_files`]), and before the program goes on.
+//! The same is done with the worker's folder where it is copied.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -14,12 +14,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+
+use super::helper::on_own_thread;
 
 /// As the kernel has it (`linux/mount.h`).
 const MOUNT_ATTR_NOSYMFOLLOW: u64 = 0x0020_0000;
@@ -100,7 +101,7 @@ pub(crate) fn can_be_refused() -> Result<(), Errno> {
 pub(super) fn follow_none_below(command: &mut Command, folder: &Path) -> io::Result<()> {
     let folder = CString::new(folder.as_os_str().as_bytes())?;
     #[allow(unsafe_code)]
-    // SAFETY: the child makes system calls that are async-signal-safe, on texts that were made before, and nothing else.
+    // SAFETY: the child only makes system calls that are async-signal-safe, on texts that were made before.
     unsafe {
         command.pre_exec(move || {
             let kept_here = MsFlags::MS_REC | MsFlags::MS_SLAVE;
@@ -115,14 +116,11 @@ pub(super) fn follow_none_below(command: &mut Command, folder: &Path) -> io::Res
 
 /// Does something in a mount namespace, on a thread of its own.
 fn within(namespace: &File, act: impl FnOnce() -> Result<(), Errno> + Send) -> io::Result<()> {
-    let entered = || {
+    on_own_thread(|| {
         unshare(CloneFlags::CLONE_FS)?;
         setns(namespace, CloneFlags::CLONE_NEWNS)?;
-        act()
-    };
-    let ended =
-        thread::scope(|scope| thread::Builder::new().spawn_scoped(scope, entered).map(thread::ScopedJoinHandle::join))?;
-    Ok(ended.map_err(|_| io::Error::other("a thread that changes mounts has panicked"))??)
+        Ok(act()?)
+    })
 }
 
 /// Where nothing is mounted, it is as what it lies in.
@@ -220,6 +218,7 @@ mod tests {
         let late = [&kept[..], b"33 22 0:8 / /dev/shm rw - tmpfs none rw\n"].concat();
         assert_eq!(followed_at(&late).as_deref(), Some(Path::new("/dev/shm")));
     }
+
     /// This takes root, as all that changes mounts.
     #[test]
     fn below_a_folder_no_link_is_followed() {

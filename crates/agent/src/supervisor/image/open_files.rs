@@ -1,4 +1,5 @@
-//! What the processes of a restored image have open, before they go on: only what their account could open itself.
+//! Checks of the files that the processes of a restored image have open, before they go on: their account could open
+//! each itself.
 //!
 //! CRIU has opened it as root. Where a file has taken the place of another since, or an image says what its program
 //! never had, the account is asked about the very file that is open, not about its path. The kernel answers for the
@@ -10,12 +11,13 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use nix::errno::Errno;
 use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, fstatfs};
 
+use super::helper::on_own_thread;
+use super::tree::numbers_of;
 use crate::process::ProcessId;
 use crate::supervisor::unrunnable::take_rights_of;
 use crate::worker::Account;
@@ -48,7 +50,7 @@ enum Rights {
 /// # Errors
 /// The first path that the account could not use so, or what cannot be looked at.
 pub(super) fn check(processes: &[i32], account: &Account) -> io::Result<()> {
-    let own: BTreeSet<String> = processes.iter().flat_map(|pid| seen_by_itself(*pid)).collect();
+    let own: BTreeSet<i32> = processes.iter().filter_map(|pid| numbers_of(*pid).first().copied()).collect();
     let mut uses = Vec::new();
     let mut known = BTreeSet::new();
     for pid in processes {
@@ -67,14 +69,7 @@ pub(super) fn check(processes: &[i32], account: &Account) -> io::Result<()> {
     uses.chunks(TOGETHER).try_for_each(|some| as_account(some, account, &own))
 }
 
-/// The number of a process as it sees itself.
-fn seen_by_itself(pid: i32) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_ascii_whitespace().last().map(str::to_owned)
-}
-
-/// What a process has, by its folder below `/proc`.
+/// The files that a process has, by its folder below `/proc`.
 fn uses_of(process: &Path) -> io::Result<Vec<Use>> {
     let mut uses = vec![
         Use { link: process.join("exe"), rights: Rights::ReadOrExecute },
@@ -110,15 +105,12 @@ fn flags_in(said: &str) -> io::Result<i32> {
 }
 
 /// Asks about files with the rights of the account, which a thread of its own takes for good.
-fn as_account(uses: &[Use], account: &Account, own: &BTreeSet<String>) -> io::Result<()> {
+fn as_account(uses: &[Use], account: &Account, own: &BTreeSet<i32>) -> io::Result<()> {
     let files: Vec<_> = uses.iter().map(Named::open).collect::<io::Result<_>>()?;
-    let asked = || {
+    on_own_thread(|| {
         take_rights_of(account)?;
         files.iter().zip(uses).try_for_each(|(file, used)| file.check(used.rights, account, own))
-    };
-    let ended =
-        thread::scope(|scope| thread::Builder::new().spawn_scoped(scope, asked).map(thread::ScopedJoinHandle::join))?;
-    ended.map_err(|_| io::Error::other("a thread that asks for rights has panicked"))?
+    })
 }
 
 /// A file that is named by a descriptor, and not opened.
@@ -134,7 +126,7 @@ impl Named {
         Ok(Self { file, path })
     }
 
-    fn check(&self, rights: Rights, account: &Account, own: &BTreeSet<String>) -> io::Result<()> {
+    fn check(&self, rights: Rights, account: &Account, own: &BTreeSet<i32>) -> io::Result<()> {
         let file = self.file.metadata()?;
         // Who owns a file may change its rights.
         if file.uid() == account.uid || self.is_no_file(own)? {
@@ -151,7 +143,7 @@ impl Named {
 
     /// Tells whether there is nothing to be asked: it has no place in a file system that others could reach.
     /// `own`: the numbers of the restored processes, as they see themselves.
-    fn is_no_file(&self, own: &BTreeSet<String>) -> io::Result<bool> {
+    fn is_no_file(&self, own: &BTreeSet<i32>) -> io::Result<bool> {
         let file = self.file.metadata()?;
         let kind = file.file_type();
         let is_file =
@@ -160,13 +152,13 @@ impl Named {
         let is_terminal = kind.is_char_device() && device == TERMINAL_MAKER;
         let system = fstatfs(&self.file)?.filesystem_type();
         // Those of the tree may look at themselves, and are root's until they go on.
-        let is_own = system == PROC_SUPER_MAGIC && self.process().is_some_and(|number| own.contains(number));
+        let is_own = system == PROC_SUPER_MAGIC && self.process().is_some_and(|number| own.contains(&number));
         Ok(!is_file || is_terminal || is_own || WITHOUT_NAMES.contains(&system))
     }
 
     /// The number of the process to which a file below `/proc` belongs.
-    fn process(&self) -> Option<&str> {
-        self.path.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()
+    fn process(&self) -> Option<i32> {
+        self.path.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()?.parse().ok()
     }
 
     #[allow(unsafe_code)]

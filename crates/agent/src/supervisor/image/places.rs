@@ -46,15 +46,15 @@ impl Owner<'_> {
         };
         let reached = |error| format!("the folder of {made} is not reached: {error}");
         let (top, folder) = match folder.strip_prefix(PLACE) {
-            Ok(below) => (Some(fs::canonicalize(self.folder).map_err(reached)?), self.folder.join(below)),
+            Ok(below) => {
+                let top = fs::canonicalize(self.folder).map_err(reached)?;
+                let folder = top.join(below);
+                (Some(top), folder)
+            }
             Err(_) => (None, folder.to_owned()),
         };
         let real = fs::canonicalize(&folder).map_err(reached)?;
-        let named = match (&top, folder.strip_prefix(self.folder)) {
-            (Some(top), Ok(below)) => top.join(below),
-            _ => folder,
-        };
-        if real != named {
+        if real != folder {
             let real = real.display();
             return Err(format!("{made} is reached through a symbolic link, which is not followed: it lies in {real}"));
         }
@@ -117,9 +117,8 @@ fn has_list(path: &Path) -> io::Result<bool> {
 ///
 /// # Errors
 /// As [`Owner::check`].
-pub(super) fn check_processes(processes: &[i32], account: Option<&Account>, folder: &Path) -> Result<(), String> {
-    let Some(account) = account else { return Ok(()) };
-    let owner = Owner { account, folder };
+pub(super) fn check_processes(processes: &[i32], owner: Option<Owner<'_>>) -> Result<(), String> {
+    let Some(owner) = owner else { return Ok(()) };
     let (mut made, mut sockets) = (BTreeSet::new(), BTreeSet::new());
     for pid in processes {
         let process = Path::new("/proc").join(pid.to_string());
@@ -159,7 +158,7 @@ fn check_in_flight(process: &Path, link: &Path) -> Result<(), String> {
     }
 }
 
-/// The path that a removed file had; `None`: it never had one that others could use (memory that is shared, and the like).
+/// The path that a removed file had; `None`: it never had one that others could use, such as memory that is shared.
 fn removed(link: &Path) -> Option<PathBuf> {
     let path = link.as_os_str().as_bytes().strip_suffix(REMOVED.as_bytes())?;
     let of_the_kernel = [&b"/memfd:"[..], b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/[aio]", b"/proc/"];

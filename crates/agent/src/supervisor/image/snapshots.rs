@@ -70,7 +70,7 @@ impl Imaging {
         }
         room::check(&self.plan.snapshots, &tree.processes, self.plan.is_packed_here)?;
         let connections = Connections::of(first.pid, &tree.processes)?;
-        places::check_processes(&tree.processes, self.account.as_ref(), &self.plan.folder)?;
+        places::check_processes(&tree.processes, self.owner())?;
         let record = self.plan.record(&tree, connections, self.outputs, identity(self.account.as_ref()));
         let start = || -> io::Result<_> {
             let seen = File::open(format!("/proc/{}/ns/mnt", first.pid))?;

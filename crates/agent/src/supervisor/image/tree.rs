@@ -101,7 +101,7 @@ fn threads_of(pid: i32) -> Vec<String> {
 }
 
 /// The numbers of a process in its own namespace: its own, its group's and its session's.
-fn numbers_of(pid: i32) -> Vec<i32> {
+pub fn numbers_of(pid: i32) -> Vec<i32> {
     numbers_of_task(&format!("/proc/{pid}"))
 }
 
