@@ -1,6 +1,5 @@
-//! What a crowd before an agent's door does to the pool: thousands of connections that say nothing, and a thousand
-//! clients that follow the output of its workers. The agent's heartbeats are looked at meanwhile, as the leader counts
-//! their age.
+//! A crowd before an agent's door: thousands of connections that say nothing, and a thousand clients that follow the
+//! output of its workers. The leader's count of the age of the agent's heartbeats shows what that does to the pool.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -22,15 +21,15 @@ use crate::trio::Trio;
 
 /// The oldest age of a heartbeat, as a member counts it.
 const AGE: &str = "tessera_node_heartbeat_age_seconds";
-/// How often that is looked at.
+/// Time between two looks at it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a client that was refused, or closed, waits before it comes again.
+/// Pause of a client that was refused, or closed, before it comes again.
 const COMES_AGAIN: Duration = Duration::from_millis(500);
 /// Followers that share a connection.
 const FOLLOWERS_PER_CONNECTION: usize = 50;
-/// How long the crowd may take to be there.
+/// Time that the crowd has to be there.
 const GATHERING: Duration = Duration::from_secs(10);
-/// How long an agent may take to take a connection.
+/// Longest time that an agent may take to take a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Has a crowd stand before an agent: silent connections, and followers of outputs
@@ -98,7 +97,7 @@ pub async fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Where the crowd stands.
+/// The agent at whose address the crowd stands, and its workers.
 #[derive(Clone, Debug)]
 struct Door {
     address: String,

@@ -2,7 +2,8 @@
 //!
 //! It is a hash of what a snapshot of the state would hold: of the header, and of the sum of the hashes of all other
 //! records. So it depends on the state alone and not on how that was reached, covers everything that is kept and no
-//! sentence for people (of a refusal it is kept that it was one, not why), and can be computed again from a snapshot that was read.
+//! sentence for people (of a refusal it is kept that it was one, not why), and can be computed again from a snapshot
+//! that was read.
 //! Since what means the same as its absence is not written, a release that adds to the state computes the same digest
 //! of a state that does not use it.
 //!

@@ -142,8 +142,8 @@ impl State {
         }
     }
 
-    /// The refusal of a request that was refused before: for the reason that there is now, or because it was. It is
-    /// judged by a state of which nothing is kept, nor anything that this entry has come to so far but the state itself.
+    /// The refusal of a request that was refused before: for the reason that there is now, or because it was. A copy of
+    /// the state judges that, without the events so far, and is thrown away.
     fn refuse_again(&mut self, request: &Request) -> Rejection {
         let so_far = (std::mem::take(&mut self.pending_events), std::mem::take(&mut self.touched));
         let mut judging = self.clone();
