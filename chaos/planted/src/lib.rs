@@ -84,6 +84,10 @@ bugs! {
     /// A copy of a member that fell silent goes on to count, so that each message of the member renews the minute in
     /// which neither is listened to.
     DeafnessRenewed = "deafness-renewed",
+    /// A follower takes a leader that does not answer for one whose process has ended.
+    SilenceIsEvidence = "silence-is-evidence",
+    /// A follower that took its leader's process to have ended elects others though it hears the leader again.
+    LeaseNotHonoured = "lease-not-honoured",
 }
 
 impl fmt::Display for Bug {

@@ -67,6 +67,9 @@ pub enum Fault {
     Congest(String, Duration),
     /// All connections of a machine break.
     Reset(String),
+    /// Connections that the first machine opens to the second one are refused, those that it has break, and what the
+    /// second one opens goes on.
+    Refuse(String, String),
     /// A member's disk has no room left.
     FillDisk(usize),
     /// A member's disk takes that much longer for a flush.
@@ -119,6 +122,7 @@ impl Fault {
             Self::Delay(..) => "slow link",
             Self::Congest(..) => "congestion, then isolation",
             Self::Reset(_) => "reset of connections",
+            Self::Refuse(..) => "connections refused",
             Self::FillDisk(_) => "full disk",
             Self::SlowDisk(..) | Self::SlowNodeDisk(..) => "slow disk",
             Self::FlipBit(..) => "flipped bit",
@@ -214,6 +218,12 @@ impl Fault {
                     plug.reset();
                 }
             }
+            Self::Refuse(from, to) => {
+                if let Some(plug) = pool.plugs.get(from) {
+                    plug.refuse(to, true);
+                    plug.reset();
+                }
+            }
             Self::FillDisk(place) => {
                 let disk = &pool.members[*place].disk;
                 disk.set_capacity(Some(disk.used_bytes() + 2_000));
@@ -289,6 +299,11 @@ impl Fault {
                 for other in pool.others(machine) {
                     pool.sim.set_link_latency(machine.as_str(), other.as_str(), least);
                     pool.sim.set_link_max_message_latency(machine.as_str(), other.as_str(), most);
+                }
+            }
+            Self::Refuse(from, to) => {
+                if let Some(plug) = pool.plugs.get(from) {
+                    plug.refuse(to, false);
                 }
             }
             Self::FillDisk(place) => pool.members[*place].disk.set_capacity(None),

@@ -25,7 +25,7 @@ use crate::simulation::Simulation;
 /// Kinds of faults that a run may have.
 const KINDS: u32 = 36;
 /// When scripts may begin: nodes have their first work.
-const SETTLED: Duration = Duration::from_secs(6);
+pub const SETTLED: Duration = Duration::from_secs(6);
 /// Longest time that supervisors get no turn: together with a kill that hangs, less than the shortest time between the
 /// end of a lease and the loss of a node.
 const LONGEST_STARVATION_MS: u64 = 1_200;

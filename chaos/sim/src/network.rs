@@ -4,6 +4,7 @@
 //! gets bytes both ways. So the kernel of a stopped process goes on accepting and buffering, as a real one does, and
 //! the kernel of a killed process closes its connections. Delay, loss and partitions between machines are turmoil's.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ enum Call {
     Listen { port: u16, accepted: mpsc::UnboundedSender<Arrived> },
     Reset,
     Mislead(Option<String>),
+    Refuse { host: String, refused: bool },
 }
 
 /// The end of the network that a process holds.
@@ -56,10 +58,17 @@ impl Socket {
         // Counts resets: a connection lives as long as the count it began with.
         let resets = watch::Sender::new(0u64);
         let mut misled: Option<String> = None;
+        let mut refused = BTreeSet::new();
         while let Some(call) = calls.recv().await {
             match call {
                 Call::Dial { address, answer } => {
                     let address = misled.clone().unwrap_or(address);
+                    let host = address.split(':').next().unwrap_or_default();
+                    if refused.contains(host) {
+                        // Whoever asked may have given up.
+                        let _ = answer.send(Err(io::ErrorKind::ConnectionRefused.into()));
+                        continue;
+                    }
                     drop(tokio::task::spawn_local(dial(address, answer, resets.subscribe())))
                 }
                 Call::Listen { port, accepted } => {
@@ -67,6 +76,8 @@ impl Socket {
                 }
                 Call::Reset => resets.send_modify(|count| *count += 1),
                 Call::Mislead(to) => misled = to,
+                Call::Refuse { host, refused: true } => drop(refused.insert(host)),
+                Call::Refuse { host, refused: false } => drop(refused.remove(&host)),
             }
         }
         Ok(())
@@ -177,6 +188,12 @@ impl Plug {
     pub fn mislead(&self, to: Option<String>) {
         // A machine without a network reaches nobody.
         let _ = self.calls.send(Call::Mislead(to));
+    }
+
+    /// Has connections to a host refused from now on, as a firewall does, or no more.
+    pub fn refuse(&self, host: &str, refused: bool) {
+        // A machine without a network reaches nobody.
+        let _ = self.calls.send(Call::Refuse { host: host.to_owned(), refused });
     }
 
     /// How processes on this machine open connections.

@@ -46,7 +46,7 @@ pub const fn stated(bug: Bug) -> u64 {
         Bug::EpochUncheckedInLedger => 0,
         // It takes another bug for a snapshot to be wrong.
         Bug::RestoredUnchecked => 0,
-        Bug::StrangerBelieved | Bug::DeafnessRenewed => 1,
+        Bug::StrangerBelieved | Bug::DeafnessRenewed | Bug::LeaseNotHonoured => 1,
         _ => 10,
     }
 }
@@ -75,6 +75,7 @@ pub const fn script(bug: Bug) -> Option<Script> {
             Some(Script::Interrupted)
         }
         Bug::StrangerBelieved | Bug::DeafnessRenewed => Some(Script::Stranger),
+        Bug::SilenceIsEvidence | Bug::LeaseNotHonoured => Some(Script::FalseAlarm),
         _ => None,
     }
 }

@@ -59,6 +59,10 @@ pub enum Script {
     /// Somebody without any right sends forged messages to members, and takes a member's place towards an agent, while
     /// a copy of a member's data folder runs. In the end nobody listens to anybody for a minute.
     Stranger,
+    /// Followers may take a leader that lives for dead: both of them when their connections break and for less than a
+    /// lease nothing is answered, then one of them when its connections are refused, whom the other one asks for its
+    /// vote afterwards.
+    FalseAlarm,
 }
 
 /// A fault that a script has for some moment.
@@ -96,7 +100,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Script {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -112,6 +116,7 @@ impl Script {
         Self::Retimed,
         Self::Interrupted,
         Self::Stranger,
+        Self::FalseAlarm,
     ];
 
     /// Its name on the command line.
@@ -132,6 +137,7 @@ impl Script {
             Self::Retimed => "retimed",
             Self::Interrupted => "interrupted",
             Self::Stranger => "stranger",
+            Self::FalseAlarm => "false-alarm",
         }
     }
 
@@ -168,6 +174,7 @@ impl Script {
             // Nothing of it is known before: its director waits for each step.
             Self::Interrupted => Vec::new(),
             Self::Stranger => stranger(pool, &leader, node),
+            Self::FalseAlarm => false_alarm(pool, &leader),
             Self::Retimed => {
                 let place = pool.members.iter().position(|member| member.name == leader)?;
                 vec![
@@ -270,6 +277,26 @@ fn stranger(pool: &Simulation, leader: &str, node: String) -> Vec<Scheduled> {
         let words = others(of).map(|to| at(19_000 + turn * 2_000, 1, Fault::Forge(Forgery::Start { of, to })));
         schedule.extend(words);
     }
+    schedule
+}
+
+/// In each step the leader is heard by a quorum before a lease has run out.
+fn false_alarm(pool: &Simulation, leader: &str) -> Vec<Scheduled> {
+    let names: Vec<String> = pool.members.iter().map(|member| member.name.clone()).collect();
+    let followers: Vec<&String> = names.iter().filter(|name| *name != leader).collect();
+    let mut schedule = Vec::new();
+    for turn in (0..4).map(|turn| turn * 1_500) {
+        schedule.push(at(turn, 150, Fault::Isolate(leader.to_owned(), Cut::Hold)));
+        schedule.extend(followers.iter().map(|name| at(turn, 1, Fault::Reset((*name).clone()))));
+    }
+    if let [one, other, ..] = followers[..] {
+        schedule.push(at(8_000, 8_000, Fault::Refuse(one.clone(), leader.to_owned())));
+        for turn in (0..4).map(|turn| 9_000 + turn * 1_500) {
+            schedule.push(at(turn, 700, Fault::Part(other.clone(), leader.to_owned(), Cut::Lose)));
+        }
+    }
+    // Nobody elects a member that lacks what was written meanwhile: so little is.
+    schedule.push(at(8_000, 8_000, Fault::Split(names, Cut::Lose)));
     schedule
 }
 

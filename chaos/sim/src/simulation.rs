@@ -9,7 +9,7 @@ use tessera_client::Address;
 use tokio::sync::mpsc;
 use turmoil::Sim;
 
-use crate::faults::Faults;
+use crate::faults::{Faults, SETTLED};
 use crate::history::History;
 use crate::journal::Journal;
 use crate::links::{Cut, FaultId, Links};
@@ -23,6 +23,7 @@ use crate::oracle::liveness::unrest;
 use crate::oracle::{MemberView, Panel, View, Violation};
 use crate::process::Process;
 use crate::scenario::Scenario;
+use crate::script::Script;
 use crate::story::Story;
 use crate::stranger::Stranger;
 use crate::world::World;
@@ -216,6 +217,7 @@ impl Simulation {
             history: &self.history,
             healed_for: self.healed_at.map(|at| now().saturating_sub(at)),
             nodes: &self.names,
+            alarms: self.scenario.script == Some(Script::FalseAlarm) && now() >= SETTLED && self.healed_at.is_none(),
             aftermath: self.stranger.as_ref().map(|stranger| stranger.aftermath(&self.members, &self.nodes)),
         }
     }

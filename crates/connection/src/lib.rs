@@ -73,7 +73,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 pub use inbound::{Accepted, Inbound, Listener};
-pub use outbound::{BadAddress, ConnectError, Dialer, KeepAlive, Outbound, Terms};
+pub use outbound::{BadAddress, ConnectError, Dialer, KeepAlive, Knock, Outbound, Terms};
 pub use transport::{Peer, Transport};
 
 /// A connection: bytes both ways.

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tonic::codegen::http::uri::InvalidUri;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -63,6 +64,27 @@ pub enum ConnectError {
     Transport(#[from] tonic::transport::Error),
 }
 
+/// What became of a connection that was opened only to find out whether anybody takes it.
+#[derive(Debug)]
+pub enum Knock {
+    /// Somebody took it.
+    Taken,
+    /// The host answers that nobody listens there: at each of its addresses, if it has several.
+    Refused,
+    /// Neither is known: there was no answer in time, no way to the host, or no such host.
+    Unknown(io::Error),
+}
+
+impl From<io::Result<()>> for Knock {
+    fn from(opened: io::Result<()>) -> Self {
+        match opened {
+            Ok(()) => Knock::Taken,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Knock::Refused,
+            Err(error) => Knock::Unknown(error),
+        }
+    }
+}
+
 /// Opens connections to other processes: over TCP, or as a [`Dialer`] does. Clones do the same.
 #[derive(Clone, Default)]
 pub struct Outbound {
@@ -112,6 +134,17 @@ impl Outbound {
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(interval).with_interval(interval))?;
             socket.set_tcp_user_timeout(Some(timeout))
         })
+    }
+
+    /// Opens a connection to `address` (`host:port`), closes it, and returns what became of it within `patience`.
+    pub async fn knock(&self, address: &str, patience: Duration) -> Knock {
+        let knocked = async {
+            match &self.dialer {
+                Some(dialer) => dialer.dial(address).await.map(drop).into(),
+                None => knock_over_tcp(address).await,
+            }
+        };
+        timeout(patience, knocked).await.unwrap_or_else(|_| Knock::Unknown(io::ErrorKind::TimedOut.into()))
     }
 
     fn endpoint(&self, address: &str, terms: &Terms) -> Result<Endpoint, BadAddress> {
@@ -175,6 +208,34 @@ fn over_tcp(uri: Uri, connect_timeout: Option<Duration>) -> BoxFuture<'static, i
     })
 }
 
+/// Knocks at each address of the host until one takes it. Those that this host has no way to are not how anybody
+/// reaches it, and tell nothing.
+async fn knock_over_tcp(address: &str) -> Knock {
+    let sockets = match lookup_host(address).await {
+        Ok(sockets) => sockets,
+        Err(error) => return Knock::Unknown(error),
+    };
+    let mut least = Knock::Unknown(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    for socket in sockets {
+        let knock = TcpStream::connect(socket).await.map(drop).into();
+        match (&knock, &least) {
+            (Knock::Taken, _) => return Knock::Taken,
+            (Knock::Unknown(error), Knock::Refused) if has_no_way(error) => {}
+            (Knock::Refused, Knock::Unknown(error)) if !has_no_way(error) => {}
+            _ => least = knock,
+        }
+    }
+    least
+}
+
+/// Whether this host has no address or no route of that family, or the name has no address.
+fn has_no_way(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::AddrNotAvailable | io::ErrorKind::NotFound
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +256,27 @@ mod tests {
         let refused = Outbound::default().connect(&address, &Terms::default()).await.expect_err("nobody is there");
         let mut causes = std::iter::successors(std::error::Error::source(&refused), |cause| cause.source());
         assert!(causes.any(|cause| cause.to_string().contains("refused")), "{refused:?}");
+    }
+
+    /// A network in which nobody answers.
+    struct Silent;
+
+    impl Dialer for Silent {
+        fn dial(&self, _address: &str) -> BoxFuture<'static, io::Result<BoxedIo>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_host_that_answers_can_refuse() {
+        let (outbound, patience) = (Outbound::default(), Duration::from_secs(5));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        assert!(matches!(outbound.knock(&address, patience).await, Knock::Taken));
+        drop(listener);
+        assert!(matches!(outbound.knock(&address, patience).await, Knock::Refused));
+        let silent = Outbound::new(Arc::new(Silent)).knock(&address, Duration::from_millis(1)).await;
+        assert!(matches!(silent, Knock::Unknown(_)), "{silent:?}");
+        assert!(matches!(outbound.knock("no address", patience).await, Knock::Unknown(_)));
     }
 }

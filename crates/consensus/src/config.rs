@@ -16,12 +16,11 @@
 //!
 //! The usual death is faster than a timeout. When the leader's process is killed, or its host reboots in order, the
 //! kernel closes its sockets, and every follower holds one open for exactly this purpose (`Presence` in the raft
-//! service). A follower that sees it close does not wait for the random share: it asks for pre-votes as soon as its
-//! lease is over, one follower after the other (`stagger`). From the kill to the next leader that is
-//! `election_timeout_max`, less the age of the last heartbeat (0 to one `heartbeat`), plus a quarter of `stagger`,
-//! plus one `stagger` for each follower ahead in the order that cannot win, plus 10 to 20 ms for two round trips and
-//! two synced writes: about 190 to 245 ms when the first one wins. A closed socket never shortens a lease, so a broken
-//! connection to a live leader costs nothing.
+//! service). A follower that sees it close, and whose new connection the leader's host then refuses, gives up its own
+//! lease (docs/decisions/0040): a quarter of `stagger` later the first follower asks for pre-votes, the next one a
+//! `stagger` later, and so on for those ahead in the order that cannot win. With two round trips and two synced writes
+//! that is 10 to 30 ms from the kill to the next leader. A closed socket alone, or a host that does not answer, never
+//! shortens a lease: then the followers ask as soon as it is over, in the same order.
 
 use std::time::Duration;
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A source of seeds.
 pub(crate) struct Entropy(AtomicU64);
 
-#[cfg_attr(not(any(test, feature = "simulation")), expect(dead_code, reason = "only simulation draws from it"))]
 impl Entropy {
     pub(crate) fn new(seed: u64) -> Self {
         Entropy(AtomicU64::new(seed))

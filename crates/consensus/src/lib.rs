@@ -15,9 +15,9 @@
 //! machine (`apply`, `snapshot`), the network (`transport`), the proposer that packs concurrent commands into one entry
 //! (`propose`), the rounds that confirm leadership for many readers at once (`reads`), the observer that turns raft's
 //! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`), the
-//! levels that members announce (`announce`), the watch over the leader's process (`presence`), how current a member is
-//! (`freshness`, by `stamps`), why others turn it away (`refusals`), and log time, which a quorum of the members'
-//! clocks steers (`clocks`, `log_clock`, `timekeeper`).
+//! levels that members announce (`announce`), the watch over the leader's process (`presence`, and `waiver` for a lease
+//! that was given up), how current a member is (`freshness`, by `stamps`), why others turn it away (`refusals`), and log
+//! time, which a quorum of the members' clocks steers (`clocks`, `log_clock`, `timekeeper`).
 
 mod anew;
 mod announce;
@@ -60,6 +60,7 @@ mod stop;
 mod timekeeper;
 mod transport;
 mod types;
+mod waiver;
 
 /// The generated messages of `tessera.raft.v1`.
 #[allow(clippy::all, clippy::pedantic)]

@@ -25,6 +25,7 @@ pub(crate) struct Meters {
     apply: Histogram,
     round_trips: Histograms<1>,
     leader_changes: Counter,
+    leases_given_up: Counter,
     hash_mismatches: Counter,
     snapshot_bytes: AtomicU64,
     snapshot_at: Mutex<Option<Instant>>,
@@ -37,6 +38,7 @@ impl Meters {
             apply: table::RAFT_APPLY.unregistered_alone(),
             round_trips: table::RAFT_ROUND_TRIP.unregistered(),
             leader_changes: Counter::default(),
+            leases_given_up: Counter::default(),
             hash_mismatches: Counter::default(),
             snapshot_bytes: AtomicU64::new(0),
             snapshot_at: Mutex::new(None),
@@ -66,6 +68,10 @@ impl Meters {
         self.leader_changes.inc();
     }
 
+    pub(crate) fn lease_given_up(&self) {
+        self.leases_given_up.inc();
+    }
+
     pub(crate) fn hash_mismatch(&self) {
         self.hash_mismatches.inc();
     }
@@ -92,6 +98,7 @@ pub(crate) fn register(shared: &Arc<Shared>, status: watch::Receiver<Status>, re
     table::RAFT_APPLY.register_as(registry, &meters.apply);
     meters.round_trips.register(registry);
     table::RAFT_LEADER_CHANGES.register_as(registry, &meters.leader_changes);
+    table::RAFT_LEASES_GIVEN_UP.register_as(registry, &meters.leases_given_up);
     table::STATE_HASH_MISMATCH.register_as(registry, &meters.hash_mismatches);
     registry.register_collector(Box::new(Scraped { shared: Arc::clone(shared), status }));
 }

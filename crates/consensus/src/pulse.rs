@@ -3,10 +3,12 @@
 //! With each tick, one every fifth of a heartbeat, the core looks whether a heartbeat or an election is due. On an idle
 //! member that was most of what it did, and both are known without looking: a leader's heartbeats have a timer of their
 //! own here, and no election is due while the lease of a leader that was heard lasts. So the clock ticks only while a
-//! member neither leads nor hears who does.
+//! member neither leads nor hears who does. Once it has given up its lease (`waiver`), the core waits for nothing any
+//! more: then the clock stands still for the core's random share, too.
 
 use std::sync::Arc;
 
+use openraft::async_runtime::WatchReceiver;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -62,6 +64,8 @@ impl<M: Machine> Pulse<M> {
     async fn listen(&self) {
         let (lease, pause) = (self.shared.config.election_timeout_max, self.shared.config.heartbeat);
         loop {
+            let vote = self.raft.metrics().borrow_watched().vote;
+            let lease = lease + self.shared.waiver.patience(&vote);
             let lease_ends = self.shared.leader_heard_at().map(|heard| heard + lease);
             let until = lease_ends.filter(|ends| *ends > Instant::now());
             self.raft.runtime_config().tick(until.is_none());

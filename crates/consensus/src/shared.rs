@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tessera_store::Store;
 use tokio::sync::watch;
@@ -23,6 +24,9 @@ use crate::stamps::Stamps;
 use crate::starts::Starts;
 use crate::stop::Stopper;
 use crate::timekeeper::Timekeeper;
+use crate::transport::OpenLines;
+use crate::types::Vote;
+use crate::waiver::LeaseWaiver;
 
 /// How far the machine is and what became visible with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +72,10 @@ pub(crate) struct Shared {
     freshness: Mutex<Freshness>,
     /// The last sign of life of a leader.
     leader_heard: Mutex<Option<Instant>>,
+    /// The lease that this member gave up last.
+    pub waiver: LeaseWaiver,
+    /// Lines that other members hold open to this one.
+    pub lines: OpenLines,
 }
 
 impl Shared {
@@ -104,6 +112,8 @@ impl Shared {
             members: Mutex::default(),
             freshness: Mutex::default(),
             leader_heard: Mutex::default(),
+            waiver: LeaseWaiver::default(),
+            lines: OpenLines::default(),
         }
     }
 
@@ -173,9 +183,23 @@ impl Shared {
         *self.leader_heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a leader whose process was taken to have ended was heard again, and nobody else shall be elected
+    /// because of it; `vote` is this member's.
+    pub(crate) fn honours_leader_again(&self, vote: &Vote) -> bool {
+        self.waiver.is_honoured_again(vote, self.leader_heard_at(), &self.config, Instant::now())
+    }
+
+    /// Draws how long after a lease this member waits before it asks for votes by itself.
+    pub(crate) fn random_share(&self) -> Duration {
+        let (least, most) = (self.config.election_timeout_min, self.config.election_timeout_max);
+        let span_us = u64::try_from((most - least).as_micros()).unwrap_or(u64::MAX).max(1);
+        least + Duration::from_micros(self.entropy.next() % span_us)
+    }
+
     /// Notes a sign of life of the leader.
-    pub(crate) fn note_leader(&self) {
-        *self.leader_heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    pub(crate) fn note_leader(&self, read: Instant) {
+        let mut heard = self.leader_heard.lock().unwrap_or_else(PoisonError::into_inner);
+        *heard = (*heard).max(Some(read));
     }
 
     /// Notes that everything up to here is applied and visible.
@@ -191,8 +215,6 @@ fn is_used_up(members: &BTreeSet<u64>, highest: MemberId, id: MemberId) -> bool 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::advance;
 
     use super::*;

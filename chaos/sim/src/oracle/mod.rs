@@ -13,7 +13,8 @@ pub mod acknowledged;
 pub mod attempts;
 pub mod checkpoints;
 pub mod coverage;
-pub mod fences;
+mod false_alarms;
+mod fences;
 pub mod grants;
 pub mod growth;
 pub mod idle;
@@ -81,6 +82,8 @@ pub struct View<'a> {
     pub nodes: &'a BTreeSet<String>,
     /// The outcome of what strangers did; `None` where there are none.
     pub aftermath: Option<Aftermath>,
+    /// Followers take the leader for dead at present, which lives and is heard by a quorum.
+    pub alarms: bool,
 }
 
 impl View<'_> {
@@ -159,6 +162,7 @@ impl Panel {
             Box::new(acknowledged::Acknowledged::default()),
             Box::new(liveness::Liveness::default()),
             Box::new(strangers::Strangers::default()),
+            Box::new(false_alarms::FalseAlarms::default()),
         ];
         Self { reader, follower: Follower::default(), oracles }
     }

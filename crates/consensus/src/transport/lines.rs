@@ -150,7 +150,10 @@ impl<M: Machine> Served<M> {
         let (asking, answering) = (Asking { io: reading, arriving }, Answering::new(writing));
         match what_for {
             pb::LineUse::Append => self.take_appends(from, asking, answering).await,
-            pb::LineUse::Heartbeat => self.take_heartbeats(asking, answering).await,
+            pb::LineUse::Heartbeat => {
+                let _open = self.inner.shared.lines.open(from.member);
+                self.take_heartbeats(asking, answering).await
+            }
             pb::LineUse::Unspecified => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tessera_connection::{BoxedIo, KeepAlive, Outbound, Terms};
+use tessera_connection::{BoxedIo, KeepAlive, Knock, Outbound, Terms};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
@@ -336,6 +336,12 @@ impl Links {
         }
         self.shared.time.heard(member.id, asked_at, answer.clock_ms);
         Ok(answer)
+    }
+
+    /// Finds out whether anybody listens at another member's address. Without an answer that comes as fast as a vote
+    /// has to, nothing is known.
+    pub(crate) async fn knock(&self, member: &Member) -> Knock {
+        self.outbound.knock(&member.address, self.shared.config.election_timeout_min).await
     }
 
     /// Opens a stream that ends with the other member's process.

@@ -14,6 +14,7 @@ mod gathered;
 mod line;
 mod lines;
 mod links;
+mod open_lines;
 mod receive;
 mod send;
 mod server;
@@ -22,6 +23,7 @@ mod wire;
 
 pub(crate) use client::Network;
 pub(crate) use links::{Admission, Lane, Links};
+pub(crate) use open_lines::OpenLines;
 pub use server::{RaftServer, raft_service};
 
 /// Version of the protocol between members that this release speaks.

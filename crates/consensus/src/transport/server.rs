@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, try_unfold};
 use futures::{Stream, StreamExt};
 use openraft::async_runtime::WatchReceiver;
-use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
+use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest, VoteResponse};
+
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -64,10 +65,10 @@ impl<M: Machine> Served<M> {
         self.inner.shared.time.wall().0
     }
 
-    /// Notes a sign of life, unless it is that of a leader that was replaced.
-    fn note_leader(&self, vote: &Vote) {
+    /// Notes a sign of life that was read at a moment, unless it is that of a leader that was replaced.
+    fn note_leader(&self, vote: &Vote, read: Instant) {
         if vote.partial_cmp(&self.own_vote()) != Some(std::cmp::Ordering::Less) {
-            self.inner.shared.note_leader();
+            self.inner.shared.note_leader(read);
         }
     }
 
@@ -145,13 +146,14 @@ impl<M: Machine> Served<M> {
         from: Sender,
         message: pb::AppendRequest,
     ) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
-        self.inner.shared.starts.check(from.member, Instant::now()).map_err(doubled)?;
+        let read = Instant::now();
+        self.inner.shared.starts.check(from.member, read).map_err(doubled)?;
         let vote = self.plausible(wire::required_vote(message.vote).map_err(garbled)?)?;
         let request = match wire::append_from_pb(message) {
             Ok(request) => request,
             Err(error) => return Err(self.cannot_read(from, &vote, error).await),
         };
-        self.note_leader(&vote);
+        self.note_leader(&vote, read);
         Ok(request)
     }
 }
@@ -165,7 +167,7 @@ impl<M: Machine> Served<M> {
         let (vote, previous, commit) =
             (heartbeat.vote, heartbeat.prev_log_id, index_of(heartbeat.leader_commit.as_ref()));
         let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
-        self.note_leader(&vote);
+        self.note_leader(&vote, read);
         // A release that does not say is taken at its word as of when that was read: too new, if it lay unread.
         match currency {
             Some(currency) => self.inner.shared.note_currency(currency, read),
@@ -248,7 +250,13 @@ impl<M: Machine> RaftService for Served<M> {
         self.check_present(request.header.as_ref())?;
         let vote = self.plausible(wire::required_vote(request.vote).map_err(garbled)?)?;
         let asked = VoteRequest::new(vote, request.last.map(log_id_from_pb));
-        let answer = self.inner.raft.pre_vote(asked).await.map_err(gone)?;
+        let own = self.own_vote();
+        // Here only: a candidate that has others' word has burnt a term already, and to refuse it would cost another.
+        let answer = if self.inner.shared.honours_leader_again(&own) {
+            VoteResponse::new(own, None, false)
+        } else {
+            self.inner.raft.pre_vote(asked).await.map_err(gone)?
+        };
         Ok(Response::new(pb::PreVoteResponse {
             vote: Some(vote_to_pb(&answer.vote)),
             granted: answer.vote_granted,

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tessera_consensus::{Leadership, ProposeError, Role};
+use futures::future::join_all;
+use tessera_consensus::{ConsensusConfig, Leadership, ProposeError, Role};
 use tokio::time::Instant;
 
-use crate::harness::{Cluster, config};
+use crate::harness::{BOUND, Cluster, config};
 use crate::register::command;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,5 +123,143 @@ async fn a_leader_that_was_cut_off_steps_down_and_drops_what_was_not_committed()
     assert!(orphan.is_err(), "an entry without a quorum was acknowledged: {orphan:?}");
     let serials = cluster.converged().await;
     assert!(serials.contains(&1) && serials.contains(&2) && !serials.contains(&666), "{serials:?}");
+    cluster.shutdown().await;
+}
+
+/// Settings under which followers open no connection to the leader but to watch over its process.
+fn watching() -> ConsensusConfig {
+    ConsensusConfig { digest_period: BOUND * 10, ..config() }
+}
+
+/// Settings under which no lease runs out within a test either, and one follower asks well before the other.
+fn lasting() -> ConsensusConfig {
+    let config = watching();
+    let stagger = config.election_timeout_min;
+    ConsensusConfig { election_timeout_max: BOUND * 10, append_timeout: BOUND * 10, stagger, ..config }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_process_ended_is_replaced_while_its_lease_lasts() {
+    for members in [3, 5] {
+        let mut cluster = Cluster::founded(members, lasting()).await;
+        let old = cluster.leader().await;
+        let term = cluster.nodes[&old].status().term;
+        watched(&cluster, old).await;
+        cluster.kill(old).await;
+        let new = cluster.leader().await;
+        cluster.propose_somewhere(2).await;
+        assert_eq!(cluster.nodes[&new].status().term.0, term.0 + 1, "one election was enough");
+        assert_eq!(cluster.converged().await, [1, 2]);
+        cluster.shutdown().await;
+    }
+}
+
+/// Waits until the followers watch over the leader's process; the first entry is written then.
+async fn watched(cluster: &Cluster, leader: u64) {
+    let address = &cluster.seats[&leader].member.address;
+    for (id, node) in cluster.nodes.iter().filter(|(id, _)| **id != leader) {
+        node.until("watching over the leader", |_| cluster.wires.written(*id, address) > 0).await;
+    }
+    cluster.propose_somewhere(1).await;
+}
+
+/// Waits for as long as elections would begin in.
+async fn let_elections_begin(cluster: &Cluster, member: u64) {
+    let (begun, patience) = (Instant::now(), cluster.config.election_timeout_max * 4);
+    cluster.nodes[&member].until("waiting out timeouts", |_| begun.elapsed() > patience).await;
+}
+
+/// Lets followers take the process of a leader that lives to have ended, at once: nobody listens at its address any
+/// more, and all connections between them break. Those that the leader opens anew go on.
+async fn mistake(cluster: &Cluster, leader: u64, followers: &[u64]) {
+    cluster.nodes[&leader].closer.close().await;
+    for follower in followers {
+        cluster.wires.cut(*follower, &cluster.seats[&leader].member.address);
+    }
+    let given_up = followers.iter().map(|follower| {
+        let node = &cluster.nodes[follower];
+        node.until("giving up its lease", |_| {
+            // The leader may have opened a new one before this follower looked.
+            cluster.wires.break_now(leader, &node.member.address);
+            node.leases_given_up() > 0
+        })
+    });
+    join_all(given_up).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_was_closed_is_no_evidence_while_the_leader_is_heard() {
+    let cluster = Cluster::founded(3, watching()).await;
+    let leader = cluster.leader().await;
+    let term = cluster.nodes[&leader].status().term;
+    watched(&cluster, leader).await;
+    cluster.nodes[&leader].closer.close().await;
+    let followers: Vec<u64> = cluster.nodes.keys().copied().filter(|id| *id != leader).collect();
+    for follower in &followers {
+        cluster.wires.cut(*follower, &cluster.seats[&leader].member.address);
+    }
+    let_elections_begin(&cluster, followers[0]).await;
+    let applied = cluster.nodes[&leader].propose(2).await.expect("it leads");
+    for follower in &followers {
+        let node = &cluster.nodes[follower];
+        node.applied(applied.index).await;
+        assert_eq!((node.status().term, node.leases_given_up()), (term, 0));
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_follower_that_takes_its_leader_for_dead_costs_nothing() {
+    let cluster = Cluster::founded(3, watching()).await;
+    let leader = cluster.leader().await;
+    let (follower, term) = (cluster.follower().await, cluster.nodes[&leader].status().term);
+    watched(&cluster, leader).await;
+    mistake(&cluster, leader, &[follower]).await;
+    let_elections_begin(&cluster, follower).await;
+    let applied = cluster.nodes[&leader].propose(2).await.expect("it leads");
+    cluster.nodes[&follower].applied(applied.index).await;
+    let status = cluster.nodes[&follower].status();
+    assert_eq!((status.term, status.leader.map(|leader| leader.id.0)), (term, Some(leader)));
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_followers_that_take_their_leader_for_dead_cost_one_term_at_most() {
+    let cluster = Cluster::founded(3, watching()).await;
+    let leader = cluster.leader().await;
+    let term = cluster.nodes[&leader].status().term;
+    let followers: Vec<u64> = cluster.nodes.keys().copied().filter(|id| *id != leader).collect();
+    watched(&cluster, leader).await;
+    mistake(&cluster, leader, &followers).await;
+    let_elections_begin(&cluster, followers[0]).await;
+    let applied = cluster.propose_somewhere(2).await;
+    // Nobody reaches the one that led, unless it still leads.
+    for follower in followers {
+        let node = &cluster.nodes[&follower];
+        node.applied(applied.index).await;
+        assert_eq!(node.view().serials, [1, 2]);
+        let now = node.status().term;
+        assert!((term.0..=term.0 + 1).contains(&now.0), "from {term:?} to {now:?}");
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_took_its_leader_for_dead_elects_nobody_else_once_it_hears_it_again() {
+    let cluster = Cluster::founded(3, watching()).await;
+    let leader = cluster.leader().await;
+    let follower = cluster.follower().await;
+    let other = (1..=3).find(|id| ![leader, follower].contains(id)).expect("there are three");
+    let term = cluster.nodes[&leader].status().term;
+    watched(&cluster, leader).await;
+    mistake(&cluster, leader, &[follower]).await;
+    let_elections_begin(&cluster, follower).await;
+    // The other one hears the leader no more, and asks the follower for its vote.
+    cluster.wires.cut(leader, &cluster.seats[&other].member.address);
+    cluster.wires.cut(other, &cluster.seats[&leader].member.address);
+    let_elections_begin(&cluster, other).await;
+    let applied = cluster.nodes[&leader].propose(2).await.expect("it leads, and the follower hears it");
+    cluster.nodes[&follower].applied(applied.index).await;
+    assert_eq!(cluster.nodes[&follower].status().term, term, "the leader must not be deposed");
     cluster.shutdown().await;
 }

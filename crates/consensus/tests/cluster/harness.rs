@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use tessera_connection::Inbound;
 use tessera_consensus::{
     Applied, Clock, ClusterId, Consensus, ConsensusConfig, Environment, Identity, Leadership, LogIndex, LogTime,
@@ -19,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::register::{Faults, Register, View, command};
-use crate::wires::{Cuttable, Wires};
+use crate::wires::{Closer, Cuttable, Wires};
 
 /// How long anything may take before a test fails.
 pub const BOUND: Duration = Duration::from_secs(30);
@@ -62,6 +64,7 @@ pub struct Node {
     pub consensus: Consensus<Register>,
     pub view: Arc<Mutex<View>>,
     pub faults: Faults,
+    pub closer: Closer,
     cut: CancellationToken,
     server: tokio::task::JoinHandle<()>,
 }
@@ -110,6 +113,15 @@ impl Node {
 
     pub fn status(&self) -> Status {
         self.consensus.status().borrow().clone()
+    }
+
+    /// How often this member has given up its lease.
+    pub fn leases_given_up(&self) -> u64 {
+        let (mut registry, mut page) = (Registry::default(), String::new());
+        self.consensus.register_metrics(&mut registry);
+        encode(&mut page, &registry).expect("writing to a string");
+        let line = page.lines().find_map(|line| line.strip_prefix("tessera_raft_leases_given_up_total "));
+        line.and_then(|count| count.parse().ok()).expect("it is counted")
     }
 
     pub async fn propose(&self, serial: u64) -> Result<Applied<u64>, ProposeError> {
@@ -193,14 +205,17 @@ impl Cluster {
         let listener = TcpListener::bind(&seat.member.address).await.expect("the address was free a moment ago");
         let cut = CancellationToken::new();
         let lines = !self.without_lines.contains(&id);
-        let server = tokio::spawn(serve(consensus.clone(), listener, cut.clone(), lines));
+        let (cuttable, closer) = Cuttable::new(listener, cut.clone());
+        let server = tokio::spawn(serve(consensus.clone(), cuttable, cut.clone(), lines));
         let member = seat.member.clone();
-        self.nodes.insert(id, Node { member, consensus, view, faults, cut, server });
+        self.nodes.insert(id, Node { member, consensus, view, faults, closer, cut, server });
         Ok(())
     }
 
-    /// Ends a member as `kill -9` would: its connections break and what its disk had not flushed is gone.
+    /// Ends a member as `kill -9` would: nobody listens at its address any more, its connections break, and what its
+    /// disk had not flushed is gone.
     pub async fn kill(&mut self, id: u64) {
+        self.nodes[&id].closer.close().await;
         self.sever(id);
         let node = self.nodes.remove(&id).expect("only a running member is killed");
         self.seats[&id].disk.crash(Crash::LosePending);
@@ -289,9 +304,9 @@ impl Cluster {
 }
 
 /// As a member does, or, with `lines` off, as a release that knows no lines does.
-async fn serve(consensus: Consensus<Register>, listener: TcpListener, cut: CancellationToken, lines: bool) {
+async fn serve(consensus: Consensus<Register>, listener: Cuttable, cut: CancellationToken, lines: bool) {
     let service = raft_service(&consensus);
-    let inbound = Inbound::new(Arc::new(Cuttable { listener, cut: cut.clone() }));
+    let inbound = Inbound::new(Arc::new(listener));
     let begun = inbound.incoming().map(|accepted| async {
         let mut accepted = accepted.ok()?;
         let first = poll_fn(|cx| accepted.poll_first_byte(cx)).await.ok()??;

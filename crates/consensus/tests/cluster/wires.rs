@@ -46,6 +46,12 @@ impl Wires {
         state.live.remove(&key).into_iter().flatten().for_each(|token| token.cancel());
     }
 
+    /// Breaks what `from` has dialled to `to`, which it may dial again.
+    pub fn break_now(&self, from: u64, to: &str) {
+        let live = self.state().live.remove(&(from, to.to_owned()));
+        live.into_iter().flatten().for_each(|token| token.cancel());
+    }
+
     /// Lets everybody dial everybody.
     pub fn heal(&self) {
         self.state().forbidden.clear();
@@ -186,22 +192,64 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// A listener whose connections a test can cut.
+/// A listener that a test can close, and whose connections it can cut.
 pub struct Cuttable {
-    pub listener: TcpListener,
-    pub cut: CancellationToken,
+    listener: Mutex<Option<Arc<TcpListener>>>,
+    closing: CancellationToken,
+    closed: CancellationToken,
+    cut: CancellationToken,
+}
+
+/// Closes a listener.
+#[derive(Clone)]
+pub struct Closer {
+    closing: CancellationToken,
+    closed: CancellationToken,
+}
+
+impl Closer {
+    /// Closes the listener, so that its host refuses connections. Those that were made go on.
+    pub async fn close(&self) {
+        self.closing.cancel();
+        self.closed.cancelled().await;
+    }
+}
+
+impl Cuttable {
+    pub fn new(listener: TcpListener, cut: CancellationToken) -> (Self, Closer) {
+        let (closing, closed) = <(CancellationToken, CancellationToken)>::default();
+        let closer = Closer { closing: closing.clone(), closed: closed.clone() };
+        (Cuttable { listener: Mutex::new(Some(Arc::new(listener))), closing, closed, cut }, closer)
+    }
+
+    fn listener(&self) -> MutexGuard<'_, Option<Arc<TcpListener>>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn accepted(&self) -> Option<io::Result<(TcpStream, SocketAddr)>> {
+        let listener = self.listener().clone()?;
+        tokio::select! {
+            accepted = listener.accept() => Some(accepted),
+            () = self.closing.cancelled() => None,
+        }
+    }
 }
 
 impl Listener for Cuttable {
     fn accept(&self) -> BoxFuture<'_, io::Result<(BoxedIo, SocketAddr)>> {
         Box::pin(async {
-            let (stream, from) = self.listener.accept().await?;
+            let Some(accepted) = self.accepted().await else {
+                self.listener().take();
+                self.closed.cancel();
+                return std::future::pending().await;
+            };
+            let (stream, from) = accepted?;
             stream.set_nodelay(true)?;
             Ok((Box::new(Wire::new(stream, self.cut.clone(), None)) as BoxedIo, from))
         })
     }
 
     fn local_address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listener().as_ref().ok_or(io::ErrorKind::NotConnected)?.local_addr()
     }
 }
