@@ -12,7 +12,8 @@
 //! `election_timeout_max` ago. When a leader's process, or the way to its quorum, stands still, that acknowledgement
 //! may be older than the stall by a heartbeat and a round trip. So a stall of up to about `election_timeout_max` -
 //! `heartbeat` - one round trip is survived for certain, about 180 ms; a longer one may cost a reign. Hence
-//! `election_timeout_max` must be at least four heartbeats.
+//! `election_timeout_max` must be at least four heartbeats. A leader whose process stood still for longer hands over
+//! as soon as it goes on.
 //!
 //! The usual death is faster than a timeout. When the leader's process is killed, or its host reboots in order, the
 //! kernel closes its sockets, and every follower holds one open for exactly this purpose (`Presence` in the raft

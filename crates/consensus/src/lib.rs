@@ -34,6 +34,7 @@ mod entropy;
 mod error;
 mod freshness;
 mod handle;
+mod heir;
 mod history;
 mod ids;
 mod log;

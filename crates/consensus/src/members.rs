@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::{MembershipError, ReadError, StopReason};
 use crate::handle::Consensus;
+use crate::heir::{furthest_voter, heir};
 use crate::ids::{Member, MemberId};
 use crate::machine::{LogIndex, Machine, Term};
 use crate::status::{Role, Status};
@@ -203,11 +204,7 @@ impl<M: Machine> Consensus<M> {
         let target = match to {
             Some(id) => id,
             None => {
-                let right = self.inner.shared.time.right();
-                let status = self.inner.status.borrow();
-                // One whose clock is wrong would not keep it.
-                let found = furthest_voter(&status, own, |id| right.contains(&id));
-                let found = found.or_else(|| furthest_voter(&status, own, |_| true));
+                let found = heir(&self.inner.shared, &self.inner.status.borrow());
                 found.ok_or(MembershipError::LastVoter { id: own })?
             }
         };
@@ -388,11 +385,6 @@ fn handed_over(status: &Status, own: MemberId, term: Term) -> Option<bool> {
     }
     let to_another = status.leader.as_ref().is_some_and(|leader| leader.id != own);
     to_another.then_some(true)
-}
-
-fn furthest_voter(status: &Status, own: MemberId, may: impl Fn(MemberId) -> bool) -> Option<MemberId> {
-    let others = status.voters.iter().map(|voter| voter.id).filter(|id| *id != own && may(*id));
-    others.max_by_key(|id| status.followers.get(id).map(|follower| follower.matched))
 }
 
 #[cfg(test)]

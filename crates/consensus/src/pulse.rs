@@ -7,16 +7,20 @@
 //! more: then the clock stands still for the core's random share, too.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::Applier;
+use crate::heir::heir;
+use crate::ids::MemberId;
 use crate::machine::Machine;
 use crate::shared::Shared;
-use crate::status::Leadership;
+use crate::status::{Leadership, Status};
 use crate::types::TypeConfig;
 
 /// Sends a leader's heartbeats, and stops the core's clock while nothing can be due.
@@ -24,6 +28,7 @@ pub(crate) struct Pulse<M: Machine> {
     pub shared: Arc<Shared>,
     pub raft: openraft::Raft<TypeConfig, Applier<M>>,
     pub leadership: watch::Receiver<Leadership>,
+    pub status: watch::Receiver<Status>,
     pub end: CancellationToken,
 }
 
@@ -49,15 +54,37 @@ impl<M: Machine> Pulse<M> {
         }
     }
 
-    /// Sends heartbeats for as long as the core takes them.
+    /// Sends heartbeats for as long as the core takes them. A leader that stood still for too long sends none: it hands
+    /// over at once, or the others would wait for the end of a lease that its last words have just renewed.
     async fn beat(&self) -> Option<()> {
         self.raft.runtime_config().tick(false);
         let mut heartbeats = interval(self.shared.config.heartbeat);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut beaten = Instant::now();
         loop {
             heartbeats.tick().await;
-            self.raft.trigger().heartbeat().await.ok()?;
+            let stood_still = beaten.elapsed();
+            beaten = Instant::now();
+            match self.heir_after(stood_still) {
+                Some(heir) => {
+                    tracing::info!(?stood_still, %heir, "this leader stood still, and hands over");
+                    self.raft.trigger().transfer_leader(heir.0).await.ok()?;
+                }
+                None => self.raft.trigger().heartbeat().await.ok()?,
+            }
         }
+    }
+
+    /// Returns who is to lead after this leader stood still for so long that the core sends no heartbeats any more: the
+    /// newest one that a quorum acknowledged is older than a lease. Where it is that old because the others are not
+    /// reached, there is nobody to hand over to.
+    fn heir_after(&self, stood_still: Duration) -> Option<MemberId> {
+        let (lease, heartbeat) = (self.shared.config.election_timeout_max, self.shared.config.heartbeat);
+        if stood_still + heartbeat * 2 < lease {
+            return None;
+        }
+        let acknowledged = self.raft.metrics().borrow_watched().last_quorum_acked?;
+        (acknowledged.elapsed() >= lease).then(|| heir(&self.shared, &self.status.borrow())).flatten()
     }
 
     /// Lets the clock tick while no leader is heard.

@@ -194,6 +194,7 @@ fn spawn_all<M: Machine>(
         shared: Arc::clone(&shared),
         raft: raft.clone(),
         leadership: leadership_seen.clone(),
+        status: status_seen.clone(),
         end: end.clone(),
     };
     tasks.spawn(shared.entropy.scope(pulse.run()));
