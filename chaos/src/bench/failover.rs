@@ -3,13 +3,14 @@
 //! acknowledged is read back at the end, and long-running workers must not have noticed.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::Args;
 use serde::Serialize;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use crate::distribution::{Distribution, Percentiles, milliseconds};
 use crate::etcd::{Etcd, Put, Putter, Times, size_of_value};
@@ -43,6 +44,9 @@ pub struct Options {
     /// How the leader is lost, one run for each; to cut it off takes root
     #[arg(long, value_enum, value_delimiter = ',', default_value = "killed")]
     pub loss: Vec<Loss>,
+    /// How long a hung leader stands still, one run for each; without it, until a write got through
+    #[arg(long, value_delimiter = ',', value_parser = humantime::parse_duration)]
+    pub hang: Vec<Duration>,
     /// How often the leader is lost, of each system in each way
     #[arg(long, default_value_t = 20)]
     pub times: usize,
@@ -70,7 +74,7 @@ pub struct Summary {
     /// Which system, at which times.
     pub system: String,
     /// How its leader was lost.
-    pub loss: Loss,
+    pub way: String,
     /// How often.
     pub times: usize,
     /// From the loss to the acknowledgement of a write started after it.
@@ -96,9 +100,9 @@ impl Summary {
             self.read_back.lost + self.read_back.duplicated + self.workers.map_or(0, |workers| workers.disturbed);
         ensure!(
             harm == 0,
-            "{}, {:?}: the loss of the leader did harm: {:?}, {:?}",
+            "{}, {}: the loss of the leader did harm: {:?}, {:?}",
             self.system,
-            self.loss,
+            self.way,
             self.read_back,
             self.workers
         );
@@ -127,13 +131,17 @@ struct Outage {
 /// Something does not start, nothing is accepted for half a minute, or the report cannot be written; and at the end,
 /// when something acknowledged was lost or doubled or a worker was disturbed.
 pub async fn run(options: &Options) -> Result<()> {
+    ensure!(
+        options.hang.is_empty() || options.loss.contains(&Loss::Hung),
+        "--hang says how long a hung leader stands still: add `hung` to --loss"
+    );
     let folder = options.common.folder()?;
     let mut report = options.common.report("failover")?;
     report.machine(folder.path())?;
     let mut summaries = Vec::new();
-    for loss in &options.loss {
-        let folder = folder.path().join(format!("{loss:?}"));
-        let run = Run { options, loss: *loss, folder: &folder };
+    for way in Way::all(options) {
+        let folder = folder.path().join(way.to_string().replace(' ', "-"));
+        let run = Run { options, way, folder: &folder };
         if let Some(binary) = &options.common.binary {
             summaries.push(run.tessera(binary, &mut report).await?);
         }
@@ -148,17 +156,46 @@ pub async fn run(options: &Options) -> Result<()> {
     summaries.iter().try_for_each(Summary::unharmed)
 }
 
+/// A way in which the leader is lost.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    loss: Loss,
+    /// How long it hangs; `None`: until a write got through.
+    hang: Option<Duration>,
+}
+
+impl Way {
+    fn all(options: &Options) -> Vec<Self> {
+        let ways = options.loss.iter().flat_map(|loss| match loss {
+            Loss::Hung if !options.hang.is_empty() => {
+                options.hang.iter().map(|hang| Self { loss: *loss, hang: Some(*hang) }).collect()
+            }
+            _ => vec![Self { loss: *loss, hang: None }],
+        });
+        ways.collect()
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hang {
+            Some(hang) => write!(f, "{:?} {} ms", self.loss, hang.as_millis()),
+            None => write!(f, "{:?}", self.loss),
+        }
+    }
+}
+
 /// One way to lose the leader, over all systems.
 struct Run<'a> {
     options: &'a Options,
-    loss: Loss,
+    way: Way,
     folder: &'a Path,
 }
 
 impl Run<'_> {
     /// Hosts of their own for members that are to be cut off.
     fn hosts(&self) -> Result<Option<Hosts>> {
-        (self.loss == Loss::CutOff).then(|| Hosts::make(MEMBERS)).transpose()
+        (self.way.loss == Loss::CutOff).then(|| Hosts::make(MEMBERS)).transpose()
     }
 
     async fn tessera(&self, binary: &Path, report: &mut Report) -> Result<Summary> {
@@ -173,8 +210,7 @@ impl Run<'_> {
         let there = read_back(pool.client(), STREAM).await?;
         let workers = Workers { watched: pool.residents.len(), disturbed: pool.residents.disturbed().await? };
         pool.stop().await?;
-        let summary =
-            Summary { workers: Some(workers), ..summarize("tessera", self.loss, &outages, &outcome, &there)? };
+        let summary = Summary { workers: Some(workers), ..summarize("tessera", self.way, &outages, &outcome, &there)? };
         report.line("summary", &summary)?;
         Ok(summary)
     }
@@ -193,7 +229,7 @@ impl Run<'_> {
         members.healthy().await?;
         let there = putter.read_back().await?;
         members.stop().await?;
-        let summary = summarize(&name, self.loss, &outages, &outcome, &there)?;
+        let summary = summarize(&name, self.way, &outages, &outcome, &there)?;
         report.line("summary", &summary)?;
         Ok(summary)
     }
@@ -209,22 +245,33 @@ impl Run<'_> {
         #[derive(Serialize)]
         struct Lost<'a> {
             system: &'a str,
-            loss: Loss,
+            way: String,
             time: usize,
             loss_to_accepted_ms: f64,
         }
-        let (loss, settle) = (self.loss, self.options.settle);
+        let (Way { loss, hang }, settle) = (self.way, self.options.settle);
         let mut outages = Vec::new();
         for time in 0..self.options.times {
             let leader = trio.healthy().await?;
             sleep(settle).await;
             let lost = trio.seats_mut().lose(leader, loss).await?;
-            let accepted = stream.first_started_after(lost, BOUND).await;
-            let accepted = accepted.with_context(|| format!("{system}, {loss:?}, time {time}"))?;
-            report.line("loss", &Lost { system, loss, time, loss_to_accepted_ms: milliseconds(accepted - lost) })?;
+            let waking = async {
+                let Some(hang) = hang else { return Ok(()) };
+                sleep_until(lost + hang).await;
+                trio.seats_mut().bring_back(leader, loss).await
+            };
+            let (accepted, woken) = tokio::join!(stream.first_started_after(lost, BOUND), waking);
+            woken?;
+            let accepted = accepted.with_context(|| format!("{system}, {}, time {time}", self.way))?;
+            report.line(
+                "loss",
+                &Lost { system, way: self.way.to_string(), time, loss_to_accepted_ms: milliseconds(accepted - lost) },
+            )?;
             outages.push(Outage { lost, accepted });
             sleep(settle).await;
-            trio.seats_mut().bring_back(leader, loss).await?;
+            if hang.is_none() {
+                trio.seats_mut().bring_back(leader, loss).await?;
+            }
         }
         trio.healthy().await?;
         Ok(outages)
@@ -233,7 +280,7 @@ impl Run<'_> {
 
 fn summarize(
     system: &str,
-    loss: Loss,
+    way: Way,
     outages: &[Outage],
     outcome: &Outcome<Written>,
     there: &[Written],
@@ -246,7 +293,7 @@ fn summarize(
     let longest = outcome.acknowledged.iter().map(|one| one.ended - one.started).max().unwrap_or_default();
     Ok(Summary {
         system: system.to_owned(),
-        loss,
+        way: way.to_string(),
         times: outages.len(),
         loss_to_accepted: of(outages.iter().map(|one| one.accepted - one.lost).collect())?,
         silence: of(outages.iter().map(silence).collect())?,
@@ -279,7 +326,7 @@ fn print(report: &mut Report, summaries: &[Summary]) -> Result<()> {
         let [p50, p99, max] = cells(Some(one.loss_to_accepted));
         [
             one.system.clone(),
-            format!("{:?}", one.loss),
+            one.way.clone(),
             one.times.to_string(),
             p50,
             p99,
@@ -296,7 +343,7 @@ fn print(report: &mut Report, summaries: &[Summary]) -> Result<()> {
     println!("\nfrom the loss of the leader to the acknowledgement of a write started after it:");
     report.table(header, rows.collect())?;
     for one in summaries {
-        one.said.iter().take(SHOWN).for_each(|said| println!("{}, {:?}: given up: {said}", one.system, one.loss));
+        one.said.iter().take(SHOWN).for_each(|said| println!("{}, {}: given up: {said}", one.system, one.way));
     }
     Ok(())
 }
@@ -330,7 +377,8 @@ mod tests {
         let outcome = Outcome { acknowledged, failed: vec!["nobody leads".to_owned()] };
         let outages = [Outage { lost: killed, accepted: killed + Duration::from_millis(180) }];
         let there: Vec<Written> = [1, 2, 3].map(|id: u64| Written { name: id.to_string(), id }).into();
-        let summary = summarize("it", Loss::Killed, &outages, &outcome, &there).expect("one outage");
+        let summary =
+            summarize("it", Way { loss: Loss::Killed, hang: None }, &outages, &outcome, &there).expect("one outage");
         assert_eq!((summary.loss_to_accepted.max_ms, summary.silence.max_ms), (180.0, 182.0));
         assert_eq!((summary.read_back.lost, summary.failed, summary.acknowledged), (1, 1, 4));
     }
