@@ -5,7 +5,6 @@
 //! [`TRANSPARENT_LABEL`]; [`VERSION_LABEL`] says which version it is, or why there is none.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tessera_ledger::TRANSPARENT_LABEL;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::supervisor::image::{PLACE, links, reason};
+use crate::supervisor::image::{PLACE, links, make_place, reason};
 
 /// The label that says which version of CRIU is here, or why none can be used.
 pub const VERSION_LABEL: &str = "tessera.criu";
@@ -111,21 +110,10 @@ fn version_in(said: &str) -> Option<String> {
     (!version.is_empty()).then(|| version.to_owned())
 }
 
-/// Makes the folder over which each worker is shown its own.
-fn make_place() -> std::io::Result<()> {
-    let place = Path::new(PLACE);
-    for folder in place.parent().into_iter().chain([place]) {
-        if !folder.is_dir() {
-            fs::DirBuilder::new().recursive(true).mode(0o711).create(folder)?;
-            // Whatever this process keeps from others by default: workers pass here.
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o711))?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// A program that answers like CRIU.

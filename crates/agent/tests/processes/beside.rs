@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::support::{Supervised, criu, is_alive, launch, pid_in, plan, wait_for};
-use tessera_agent::supervisor::image::PLACE;
+use tessera_agent::supervisor::image::{PLACE, make_place};
 use tessera_agent::supervisor::message::{CompanionPlan, Request};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::supervisor::status::{Cause, Exit, Phase, Status};
@@ -30,7 +30,7 @@ fn worker_of(criu: PathBuf, program: &str, beside: &str) -> Supervised {
         environment: launch.environment.clone(),
         card_mib: 1,
     });
-    fs::create_dir_all(PLACE).expect("this takes root");
+    make_place().expect("this takes root");
     Supervised::prepare_in(folder, launch)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::support::{Supervised, criu, launch, plan, wait_for};
 use tempfile::TempDir;
-use tessera_agent::supervisor::image::{ImagePlan, PLACE};
+use tessera_agent::supervisor::image::{ImagePlan, PLACE, make_place};
 use tessera_agent::supervisor::message::{Launch, Request};
 use tessera_agent::supervisor::output::Stream;
 use tessera_agent::supervisor::status::{Cause, Phase, Status};
@@ -47,7 +47,7 @@ fn of_account(folder: &TempDir, from: Option<PathBuf>, script: &str) -> Launch {
     launch.account = Some(account());
     launch.image = Some(ImagePlan { from, ..plan(folder, criu()) });
     chown(folder.path().join("work"), Some(USER), Some(USER)).expect("this takes root");
-    fs::create_dir_all(PLACE).expect("this takes root");
+    make_place().expect("this takes root");
     launch
 }
 

@@ -31,6 +31,7 @@ mod helper;
 mod imaging;
 pub(crate) mod links;
 mod open_files;
+mod place;
 mod places;
 mod restoring;
 mod room;
@@ -50,6 +51,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use helper::time_for;
 pub(super) use imaging::{Ended, Imaging};
+pub use place::{PLACE, make_place};
 use sockets::Connections;
 use tool::{At, Handed, Tool, real_user_for};
 use tree::{Tree, child_that_is, seen_as, stray, whole_tree};
@@ -59,8 +61,6 @@ use crate::supervisor::status::Cause;
 use crate::untrusted;
 use crate::worker::Account;
 
-/// Where a worker that may be dumped finds its folder, on every node.
-pub const PLACE: &str = "/run/tessera/worker";
 /// Below the folder of a checkpoint: what CRIU has dumped.
 pub const IMAGE_FOLDER: &str = "image";
 /// Below the folder of a checkpoint: what restoring it takes.
