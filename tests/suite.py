@@ -12,6 +12,7 @@ started. Whatever is found is ended or removed, and fails the run. The same is d
 import argparse
 import contextlib
 import ctypes
+import math
 import os
 import pathlib
 import re
@@ -121,11 +122,12 @@ class Run:
                     return
                 os.waitpid(ended.si_pid, os.WNOHANG)
 
-    def follow(self, make, patience_s):
-        """Passes on what a part prints until it ends; answers whether it did before it was silent for so long. What it has left
-        running may hold its output open for ever, and is not waited for."""
-        line, heard = b"", time.monotonic()
-        while time.monotonic() - heard < patience_s:
+    def follow(self, make, patience_s, bound_s=math.inf):
+        """Passes on what a part prints until it ends; answers whether it did before it was silent for so long, and within the
+        bound. What it has left running may hold its output open for ever, and is not waited for."""
+        line, begun = b"", time.monotonic()
+        heard = begun
+        while (now := time.monotonic()) - heard < patience_s and now - begun < bound_s:
             ended = make.poll() is not None
             ready, _, _ = select.select([make.stdout], [], [], 0 if ended else 1)
             some = os.read(make.stdout.fileno(), 65_536) if ready else b""
@@ -154,7 +156,7 @@ class Run:
         """Tells a part to end as Ctrl-C does; kills what does not."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(make.pid, signal.SIGINT)
-        if not self.follow(make, GRACE_S):
+        if not self.follow(make, GRACE_S, GRACE_S):
             kill(descendants())
 
     def clean(self):

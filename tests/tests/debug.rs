@@ -1,6 +1,7 @@
 //! `tessera operator debug` on a pool of which a member is gone: the others are in the bundle, the missing one is
 //! named, and nothing secret is there, neither of configuration nor of jobs.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use tessera_api::v1::JobState;
 use tessera_tests::jobs::{shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
+use tessera_tests::wait::until;
 
 /// What must never be seen.
 const SECRET: &str = "s3cr3t-that-nobody-may-see";
@@ -56,20 +58,29 @@ async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
 
     let gone = pool.members[2].address.clone();
     pool.member(2).kill();
-    let bundle = pool.folder().join("bundle.tar.gz");
-    let (output, agent) = (bundle.display().to_string(), agent.display().to_string());
     let pages = [&pool.members[0].http, &pool.members[1].http, &pool.members[2].http].map(String::as_str).join(",");
     let own = pool.folder().join("member-0.toml").display().to_string();
     let log = pool.folder().join("member-0.log").display().to_string();
-    let arguments = ["operator", "debug", "--output", output.as_str(), "--http", pages.as_str(), "--log", log.as_str()];
-    let files = ["--member-config", own.as_str(), "--agent-config", agent.as_str(), "--profile", "500ms"];
-    let said = pool.cli_ok(&[&arguments[..], &files[..]].concat()).await?;
-    assert!(said.contains(&gone.replace(':', "_")), "the missing member is named: {said}");
-    assert_eq!(bundle.metadata()?.permissions().mode() & 0o777, 0o600);
-
-    let files = unpack(&bundle, &pool.folder().join("unpacked"))?;
-    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    let agent = agent.display().to_string();
     let folder = |place: usize| format!("members/{}", pool.members[place].address.replace(':', "_"));
+    let asked = [folder(0), folder(1), format!("agents/{}", pool.nodes[0].name)];
+    let tries = Cell::new(0);
+    // Who answers too late, as on a machine that is busy otherwise, is not in it.
+    let (said, files) = until("a bundle with all who are left", async || {
+        tries.update(|tries| tries + 1);
+        let bundle = pool.folder().join(format!("bundle-{}.tar.gz", tries.get()));
+        let output = bundle.display().to_string();
+        let arguments = ["operator", "debug", "--output", &output, "--http", &pages, "--log", &log];
+        let files = ["--member-config", &own, "--agent-config", &agent, "--profile", "500ms"];
+        let said = pool.cli_ok(&[&arguments[..], &files[..]].concat()).await.ok()?;
+        assert_eq!(bundle.metadata().ok()?.permissions().mode() & 0o777, 0o600);
+        let files = unpack(&bundle, &pool.folder().join(format!("unpacked-{}", tries.get()))).ok()?;
+        asked.iter().all(|folder| files.contains_key(&format!("{folder}/metrics.txt"))).then_some((said, files))
+    })
+    .await?;
+    assert!(said.contains(&gone.replace(':', "_")), "the missing member is named: {said}");
+
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
     let metrics = |place: usize| format!("metrics/{}.txt", pool.members[place].http.replace(':', "_"));
     for place in [0, 1] {
         let ledger: Value =
@@ -79,7 +90,7 @@ async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
         assert!(files[&metrics(place)].contains("tessera_raft_term"), "{names:?}");
     }
     // The processes of other hosts are asked through the members: nobody has to log in there.
-    for folder in [folder(0), folder(1), format!("agents/{}", pool.nodes[0].name)] {
+    for folder in &asked {
         for (part, word) in [
             ("metrics.txt", "tessera_build_info"),
             ("log.txt", "starts"),
@@ -114,7 +125,8 @@ async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
     for (name, text) in &files {
         assert!(!text.contains(SECRET), "{name} has what nobody may see");
     }
-    let again = pool.cli(&["operator", "debug", "--output", output.as_str()]).await?;
+    let written = pool.folder().join(format!("bundle-{}.tar.gz", tries.get())).display().to_string();
+    let again = pool.cli(&["operator", "debug", "--output", &written]).await?;
     assert!(!again.status.success(), "a file that is there is not written over");
     Ok(())
 }

@@ -137,14 +137,14 @@ async fn a_preempted_job_resumes_by_itself() -> Result<()> {
 
 /// One thousand short jobs: none lost, none run twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_short_jobs_run_once_each() -> Result<()> {
+async fn hundreds_of_short_jobs_run_once_each() -> Result<()> {
     // Leases as a pool has them by default: on a machine that is busy otherwise, shorter ones end work that runs well.
     let lease = [1_000, 9_000, 12_000, 20_000];
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 24)]; 2], lease, ..Options::default() }).await?;
     let client = pool.client();
     let marks = pool.shared_folder("marks")?;
     let mut jobs = Vec::new();
-    for number in 0..1000 {
+    for number in 0..300 {
         // Appending is how a second run would show.
         let line = format!("echo run >> {}/{number}", marks.display());
         jobs.push(submit(&client, shell(&line)).await?);
