@@ -34,9 +34,7 @@ build:
 ## Installs what the suite needs.
 setup:
 	umask 022
-	deploy/setup.sh operating >/dev/null
-	deploy/setup.sh console >/dev/null
-	deploy/setup.sh torch >/dev/null
+	deploy/setup.sh suite >/dev/null
 
 ## Everything that the tests run, the binary among it. Clippy is the compiler: what it finds is an error (deploy/setup.sh).
 compile:

