@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: demo test build setup compile lint unit packages operating console simulation-compile simulation wheel device device-bench \
-	device-together
+	device-together soak
 
 # What is made on the way can be read by others, also by those who may read nothing of whoever runs this.
 set_up = umask 022; variables=$$(deploy/setup.sh $(1)); eval "$$variables"
@@ -102,6 +102,13 @@ simulation-compile:
 	$(call set_up,simulation)
 	cd chaos/sim
 	cargo test --locked --no-run
+
+## What only rarely finds something: seeds of the simulation that nobody has run yet, for so many MINUTES.
+soak: simulation-compile
+	$(call set_up,simulation)
+	cd chaos/sim
+	first=$$(date +%s)
+	cargo run --locked -- run --seeds "$$first..$$((first + 1000000))" --minutes $(or $(MINUTES),30) --jobs 2
 
 ## What operators see and are told (docs/observability.md): dashboards, rules and runbooks, against a real pool, Prometheus and
 ## Alertmanager.
