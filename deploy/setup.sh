@@ -255,10 +255,10 @@ debian g++ libclang-dev make python3-venv
 # Compiled beside what is fetched and unpacked; as a group, so that all of it ends with this.
 made=$(mktemp)
 set -m
-"$root/deploy/build-rocksdb.sh" >"$made" &
+"$root/deploy/build-rocksdb.sh" </dev/null >"$made" &
 rocksdb=$!
 set +m
-trap 'rm -f "$made"; [ -z "$(jobs -rp)" ] || kill -- "-$rocksdb"' EXIT
+trap 'rm -f "$made"; [ -z "$(jobs -rp; jobs -sp)" ] || kill -- "-$rocksdb"' EXIT
 case $what in
     build) ;;
     test) tools_of_tests ;;
