@@ -67,9 +67,12 @@ TILES = [
     ),
     Panel(
         "Changes of leader, 1 h",
-        "Leaders that came to power within the last hour.",
+        "Leaders that came to power within the last hour, and how many of those before them were found dead by a member.",
         "short",
-        (Query(f"max(increase(tessera_raft_leader_changes_total{{{IN}}}[1h]))", "changes"),),
+        (
+            Query(f"max(increase(tessera_raft_leader_changes_total{{{IN}}}[1h]))", "changes"),
+            Query(f"max(increase(tessera_raft_leases_given_up_total{{{IN}}}[1h]))", "found dead"),
+        ),
         runbook="TesseraLeaderChangesOften",
         **TILE,
         steps=((None, GREEN), (2, YELLOW), (8, RED)),
