@@ -88,6 +88,8 @@ bugs! {
     SilenceIsEvidence = "silence-is-evidence",
     /// A follower that took its leader's process to have ended elects others though it hears the leader again.
     LeaseNotHonoured = "lease-not-honoured",
+    /// A leader that stood still for longer than a lease says nothing, as its core does.
+    SilentAfterPause = "silent-after-pause",
 }
 
 impl fmt::Display for Bug {

@@ -8,7 +8,9 @@ use tessera_store::memory::{MemoryDisk, Place};
 
 use crate::links::{Cut, FaultId};
 use crate::machine::now;
+use crate::member::Member;
 use crate::operator::Order;
+use crate::process::Process;
 use crate::simulation::Simulation;
 use crate::stranger::{self, Forgery};
 
@@ -27,6 +29,8 @@ pub enum Fault {
     RestartMember(usize),
     /// A member's process stands still.
     StopMember(usize),
+    /// The process of whoever leads stands still.
+    StopLeader,
     /// An agent is killed; its workers go on. It starts again at the end.
     CrashAgent(usize),
     /// An agent stands still; its workers go on.
@@ -103,6 +107,7 @@ impl Fault {
             Self::CrashMember(_) => "crash of a member",
             Self::RestartMember(_) => "restart of a member in order",
             Self::StopMember(_) => "pause of a member",
+            Self::StopLeader => "pause of the leader",
             Self::CrashAgent(_) => "crash of an agent",
             Self::StopAgent(_) => "pause of an agent",
             Self::LosePower(_) => "power loss of a node",
@@ -151,6 +156,12 @@ impl Fault {
             Self::RestartMember(place) => pool.members[*place].upgrade(),
             Self::StopMember(place) => {
                 if let Some(process) = pool.members[*place].process() {
+                    process.stop();
+                }
+            }
+            Self::StopLeader => {
+                let leading = pool.members.iter_mut().filter(|member| member.leads().is_some());
+                if let Some(process) = leading.max_by_key(|member| member.leads()).and_then(Member::process) {
                     process.stop();
                 }
             }
@@ -262,6 +273,7 @@ impl Fault {
                     process.go_on();
                 }
             }
+            Self::StopLeader => pool.members.iter_mut().filter_map(Member::process).for_each(Process::go_on),
             Self::CrashAgent(place) | Self::LosePower(place) => {
                 let node = &mut pool.nodes[*place];
                 if node.agent.is_none() {

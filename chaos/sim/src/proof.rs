@@ -76,6 +76,7 @@ pub const fn script(bug: Bug) -> Option<Script> {
         }
         Bug::StrangerBelieved | Bug::DeafnessRenewed => Some(Script::Stranger),
         Bug::SilenceIsEvidence | Bug::LeaseNotHonoured => Some(Script::FalseAlarm),
+        Bug::SilentAfterPause => Some(Script::Pauses),
         _ => None,
     }
 }

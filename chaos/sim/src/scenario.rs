@@ -116,7 +116,7 @@ impl Scenario {
                 let small = Self { nodes, small: true, computes_ms: (500, 6_000), leases: brisk(), ..quiet };
                 Self { trouble: STRANGE, step: Duration::from_millis(5), ..small }
             }
-            Script::FalseAlarm => Self { founders: 3, spares: 0, ..lasting(LeaseTimings::default()) },
+            Script::FalseAlarm | Script::Pauses => Self { founders: 3, spares: 0, ..lasting(LeaseTimings::default()) },
             Script::Scattered => {
                 let nodes = vec![vec![(CardKind::Gpu, 16), (CardKind::Gpu, 16)]; 4];
                 let scattered = Self { clients: 3, nodes, spread: true, small: true, moves: false, ..scripted };

@@ -63,6 +63,8 @@ pub enum Script {
     /// lease nothing is answered, then one of them when its connections are refused, whom the other one asks for its
     /// vote afterwards.
     FalseAlarm,
+    /// Whoever leads stands still for a little longer than a lease, again and again.
+    Pauses,
 }
 
 /// A fault that a script has for some moment.
@@ -100,7 +102,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Script {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -117,6 +119,7 @@ impl Script {
         Self::Interrupted,
         Self::Stranger,
         Self::FalseAlarm,
+        Self::Pauses,
     ];
 
     /// Its name on the command line.
@@ -138,6 +141,7 @@ impl Script {
             Self::Interrupted => "interrupted",
             Self::Stranger => "stranger",
             Self::FalseAlarm => "false-alarm",
+            Self::Pauses => "pauses",
         }
     }
 
@@ -175,6 +179,7 @@ impl Script {
             Self::Interrupted => Vec::new(),
             Self::Stranger => stranger(pool, &leader, node),
             Self::FalseAlarm => false_alarm(pool, &leader),
+            Self::Pauses => (0..8).map(|turn| at(turn * 2_000, 310, Fault::StopLeader)).collect(),
             Self::Retimed => {
                 let place = pool.members.iter().position(|member| member.name == leader)?;
                 vec![

@@ -23,7 +23,6 @@ use crate::oracle::liveness::unrest;
 use crate::oracle::{MemberView, Panel, View, Violation};
 use crate::process::Process;
 use crate::scenario::Scenario;
-use crate::script::Script;
 use crate::story::Story;
 use crate::stranger::Stranger;
 use crate::world::World;
@@ -207,6 +206,7 @@ impl Simulation {
             name: member.name.clone(),
             state: member.pool().map(|pool| pool.view().current()),
             leads: member.leads(),
+            fresh: member.pool().is_some_and(|pool| pool.status().borrow().quorum_fresh),
             stopped: member.is_stopped(),
         });
         View {
@@ -217,7 +217,7 @@ impl Simulation {
             history: &self.history,
             healed_for: self.healed_at.map(|at| now().saturating_sub(at)),
             nodes: &self.names,
-            alarms: self.scenario.script == Some(Script::FalseAlarm) && now() >= SETTLED && self.healed_at.is_none(),
+            script: self.scenario.script.filter(|_| now() >= SETTLED && self.healed_at.is_none()),
             aftermath: self.stranger.as_ref().map(|stranger| stranger.aftermath(&self.members, &self.nodes)),
         }
     }

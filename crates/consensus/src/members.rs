@@ -18,7 +18,7 @@ use crate::transport::Admission;
 use crate::types::{Place, TypeConfig, leader_of};
 
 /// A member that lacks no more than this many entries counts as caught up.
-const CAUGHT_UP: u64 = 64;
+pub(crate) const CAUGHT_UP: u64 = 64;
 
 /// The need for a majority that answers among the voters that a change would leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

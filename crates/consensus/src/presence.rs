@@ -148,7 +148,7 @@ impl<M: Machine> Presence<M> {
         if !refused {
             return false;
         }
-        while self.shared.lines.is_open(leader.id) {
+        while !self.shared.lines.is_closed(leader.id) {
             sleep(CLOSING).await;
         }
         let own = self.shared.id();

@@ -11,22 +11,27 @@ use std::time::Duration;
 
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver;
+use planted::Bug;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::Applier;
-use crate::heir::heir;
-use crate::ids::MemberId;
+use crate::codec::vote_to_pb;
+use crate::heir::heir_at_hand;
+use crate::ids::Member;
 use crate::machine::Machine;
+use crate::pb;
 use crate::shared::Shared;
 use crate::status::{Leadership, Status};
+use crate::transport::Links;
 use crate::types::TypeConfig;
 
 /// Sends a leader's heartbeats, and stops the core's clock while nothing can be due.
 pub(crate) struct Pulse<M: Machine> {
     pub shared: Arc<Shared>,
     pub raft: openraft::Raft<TypeConfig, Applier<M>>,
+    pub links: Arc<Links>,
     pub leadership: watch::Receiver<Leadership>,
     pub status: watch::Receiver<Status>,
     pub end: CancellationToken,
@@ -54,8 +59,9 @@ impl<M: Machine> Pulse<M> {
         }
     }
 
-    /// Sends heartbeats for as long as the core takes them. A leader that stood still for too long sends none: it hands
-    /// over at once, or the others would wait for the end of a lease that its last words have just renewed.
+    /// Sends heartbeats for as long as the core takes them. A leader that stood still for so long that the core sends none
+    /// has somebody else lead at once: the others would wait for the end of a lease that its last words have just
+    /// renewed.
     async fn beat(&self) -> Option<()> {
         self.raft.runtime_config().tick(false);
         let mut heartbeats = interval(self.shared.config.heartbeat);
@@ -65,26 +71,48 @@ impl<M: Machine> Pulse<M> {
             heartbeats.tick().await;
             let stood_still = beaten.elapsed();
             beaten = Instant::now();
-            match self.heir_after(stood_still) {
-                Some(heir) => {
-                    tracing::info!(?stood_still, %heir, "this leader stood still, and hands over");
-                    self.raft.trigger().transfer_leader(heir.0).await.ok()?;
-                }
-                None => self.raft.trigger().heartbeat().await.ok()?,
+            if let Some(heir) = self.heir_after(stood_still) {
+                self.hand_over(&heir, stood_still).await;
             }
+            self.raft.trigger().heartbeat().await.ok()?;
         }
     }
 
-    /// Returns who is to lead after this leader stood still for so long that the core sends no heartbeats any more: the
-    /// newest one that a quorum acknowledged is older than a lease. Where it is that old because the others are not
-    /// reached, there is nobody to hand over to.
-    fn heir_after(&self, stood_still: Duration) -> Option<MemberId> {
+    /// Returns who is to lead after this leader stood still: a voter that was at hand before, when the newest heartbeat
+    /// that a quorum acknowledged is older than a lease by now.
+    fn heir_after(&self, stood_still: Duration) -> Option<Member> {
         let (lease, heartbeat) = (self.shared.config.election_timeout_max, self.shared.config.heartbeat);
-        if stood_still + heartbeat * 2 < lease {
+        if stood_still + heartbeat * 2 < lease || planted::is(Bug::SilentAfterPause) {
             return None;
         }
         let acknowledged = self.raft.metrics().borrow_watched().last_quorum_acked?;
-        (acknowledged.elapsed() >= lease).then(|| heir(&self.shared, &self.status.borrow())).flatten()
+        if acknowledged.elapsed() < lease {
+            return None;
+        }
+        let status = self.status.borrow();
+        let heir = heir_at_hand(&self.shared, &status, Instant::now().checked_sub(stood_still + lease)?)?;
+        status.member(heir).cloned()
+    }
+
+    /// Asks a voter to be elected, as a leader does that hands over. Only the heir is told, and the core of this member
+    /// is not: if nothing comes of it, this member leads on as far as it can.
+    async fn hand_over(&self, heir: &Member, stood_still: Duration) {
+        tracing::info!(?stood_still, %heir, "this leader stood still, and has another one lead");
+        let (vote, last) = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            (metrics.vote, metrics.last_log_index.unwrap_or_default())
+        };
+        let asked = pb::TransferLeaderRequest {
+            header: None,
+            from_leader: Some(vote_to_pb(&vote)),
+            target: heir.id.0,
+            last: Some(pb::LogId { term: vote.leader_id.term, index: last }),
+        };
+        let deadline = Instant::now() + self.shared.config.election_timeout_min;
+        if let Err(error) = self.links.hand_over(heir, deadline, asked).await {
+            tracing::info!(%heir, %error, "it does not take over");
+        }
     }
 
     /// Lets the clock tick while no leader is heard.

@@ -193,6 +193,7 @@ fn spawn_all<M: Machine>(
     let pulse = Pulse {
         shared: Arc::clone(&shared),
         raft: raft.clone(),
+        links: Arc::clone(&links),
         leadership: leadership_seen.clone(),
         status: status_seen.clone(),
         end: end.clone(),

@@ -1,6 +1,7 @@
 //! Whoever takes a leader that lives for dead deposes it never while a quorum hears it.
 
 use super::{Oracle, View};
+use crate::script::Script;
 
 #[derive(Default)]
 pub struct FalseAlarms {
@@ -14,7 +15,7 @@ impl Oracle for FalseAlarms {
     }
 
     fn look(&mut self, view: &View<'_>) -> Result<(), String> {
-        if !view.alarms {
+        if view.script != Some(Script::FalseAlarm) {
             return Ok(());
         }
         let Some((term, name)) = view.members.iter().filter_map(|member| Some((member.leads?, &member.name))).max()

@@ -24,6 +24,7 @@ pub mod liveness;
 pub mod moves;
 pub mod newest_entry;
 pub mod one_owner;
+mod pauses;
 pub mod preemption;
 pub mod reads;
 pub mod refusals;
@@ -42,6 +43,7 @@ use tessera_ledger::State;
 
 use crate::history::History;
 use crate::journal::{Applied, Reader};
+use crate::script::Script;
 use crate::story::Story;
 use crate::stranger::Aftermath;
 use crate::world::World;
@@ -61,6 +63,8 @@ pub struct MemberView {
     pub state: Option<Arc<State>>,
     /// The term in which it believes that it leads.
     pub leads: Option<u64>,
+    /// A quorum has acknowledged it lately, as far as it said so last.
+    pub fresh: bool,
     /// Its process is stopped at present.
     pub stopped: bool,
 }
@@ -82,8 +86,8 @@ pub struct View<'a> {
     pub nodes: &'a BTreeSet<String>,
     /// The outcome of what strangers did; `None` where there are none.
     pub aftermath: Option<Aftermath>,
-    /// Followers take the leader for dead at present, which lives and is heard by a quorum.
-    pub alarms: bool,
+    /// The script that is played at present.
+    pub script: Option<Script>,
 }
 
 impl View<'_> {
@@ -163,6 +167,7 @@ impl Panel {
             Box::new(liveness::Liveness::default()),
             Box::new(strangers::Strangers::default()),
             Box::new(false_alarms::FalseAlarms::default()),
+            Box::new(pauses::Pauses::default()),
         ];
         Self { reader, follower: Follower::default(), oracles }
     }

@@ -337,19 +337,12 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         option: RPCOption,
     ) -> Rpc<TransferLeaderResponse<TypeConfig>> {
         let asked = pb::TransferLeaderRequest {
-            header: Some(self.links.header(self.peer.id)),
+            header: None,
             from_leader: Some(vote_to_pb(request.from_leader())),
             target: *request.to_node_id(),
             last: request.last_log_id().map(log_id_to_pb),
         };
-        let deadline = Instant::now() + option.soft_ttl();
-        let answer = self.links.call(&self.peer, Lane::Control, deadline, asked, |mut client, request| async move {
-            client.transfer_leader(request).await
-        });
-        let answer = answer.await.map_err(|error| self.rpc_error(RPCTypes::TransferLeader, error))?;
-        if answer.refusal.is_empty() {
-            return Ok(Ok(()));
-        }
-        Err(RPCError::Network(NetworkError::from_string(answer.refusal)))
+        let handed_over = self.links.hand_over(&self.peer, Instant::now() + option.soft_ttl(), asked).await;
+        handed_over.map(Ok).map_err(|error| self.rpc_error(RPCTypes::TransferLeader, error))
     }
 }

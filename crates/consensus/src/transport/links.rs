@@ -338,6 +338,19 @@ impl Links {
         Ok(answer)
     }
 
+    /// Tells a member that leadership is handed over, to it or to another one.
+    pub(crate) async fn hand_over(
+        &self,
+        member: &Member,
+        deadline: Instant,
+        asked: pb::TransferLeaderRequest,
+    ) -> Result<(), CallError> {
+        let asked = pb::TransferLeaderRequest { header: Some(self.header(member.id)), ..asked };
+        let method = |mut client: Client, request| async move { client.transfer_leader(request).await };
+        let answer = self.call(member, Lane::Control, deadline, asked, method).await?;
+        if answer.refusal.is_empty() { Ok(()) } else { Err(CallError::Refused(answer.refusal)) }
+    }
+
     /// Finds out whether anybody listens at another member's address. Without an answer that comes as fast as a vote
     /// has to, nothing is known.
     pub(crate) async fn knock(&self, member: &Member) -> Knock {

@@ -220,12 +220,15 @@ impl<M: Machine> RaftService for Served<M> {
         request: Request<Streaming<pb::HeartbeatsRequest>>,
     ) -> Result<Response<Self::HeartbeatsStream>, Status> {
         let served = Served { inner: Arc::clone(&self.inner) };
-        let answers = try_unfold((served, request.into_inner()), |(served, mut incoming)| async move {
+        let begun = (served, request.into_inner(), None);
+        let answers = try_unfold(begun, |(served, mut incoming, open)| async move {
             let Some(request) = incoming.message().await? else { return Ok(None) };
             let heartbeat =
                 request.heartbeat.ok_or_else(|| Status::invalid_argument("a message without a heartbeat"))?;
+            let from = MemberId(heartbeat.header.as_ref().map_or(0, |header| header.from));
             let answer = Some(served.take_heartbeat(heartbeat).await?);
-            Ok(Some((pb::HeartbeatsResponse { answer }, (served, incoming))))
+            let open = open.unwrap_or_else(|| served.inner.shared.lines.open(from));
+            Ok(Some((pb::HeartbeatsResponse { answer }, (served, incoming, Some(open)))))
         });
         Ok(Response::new(answers.boxed()))
     }
