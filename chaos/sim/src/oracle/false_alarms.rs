@@ -5,7 +5,7 @@ use crate::script::Script;
 
 #[derive(Default)]
 pub struct FalseAlarms {
-    /// The highest term in which somebody led when the alarms began, or was seen to lead since.
+    /// The term of whoever led at the last look.
     term: Option<u64>,
 }
 
@@ -18,18 +18,12 @@ impl Oracle for FalseAlarms {
         if view.script != Some(Script::FalseAlarm) {
             return Ok(());
         }
-        let Some((term, name)) = view.members.iter().filter_map(|member| Some((member.leads?, &member.name))).max()
-        else {
-            return Ok(());
-        };
-        match self.term {
+        let Some((term, leader)) = view.leader() else { return Ok(()) };
+        match self.term.replace(term) {
             Some(before) if before != term => {
-                Err(format!("{name} leads in term {term}, and the leader of {before} lived"))
+                Err(format!("{} leads in term {term}, and the leader of {before} lived", leader.name))
             }
-            _ => {
-                self.term = Some(term);
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 }

@@ -14,7 +14,7 @@ pub mod attempts;
 pub mod checkpoints;
 pub mod coverage;
 mod false_alarms;
-mod fences;
+pub mod fences;
 pub mod grants;
 pub mod growth;
 pub mod idle;
@@ -95,6 +95,11 @@ impl View<'_> {
     /// committed.
     pub fn newest(&self) -> Option<&Arc<State>> {
         self.newest.as_ref()
+    }
+
+    /// The member that believes that it leads in the highest term, and that term.
+    fn leader(&self) -> Option<(u64, &MemberView)> {
+        self.members.iter().filter_map(|member| Some((member.leads?, member))).max_by_key(|(term, _)| *term)
     }
 }
 

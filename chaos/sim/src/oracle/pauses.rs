@@ -9,14 +9,14 @@ use crate::script::Script;
 /// Longest time from then until a quorum acknowledges whoever leads: less than the shortest time in which followers
 /// begin an election by themselves.
 const BOUND: Duration = Duration::from_millis(300);
-/// For so long a leader that went on may say what it knew before.
+/// Time for which a leader that went on may say what it knew before.
 const STALE: Duration = Duration::from_millis(140);
 
 #[derive(Default)]
 pub struct Pauses {
     /// The name and the term of a leader that stands still.
     still: Option<(String, u64)>,
-    /// When it went on.
+    /// The time at which it went on.
     went_on: Option<Duration>,
 }
 
@@ -29,9 +29,7 @@ impl Oracle for Pauses {
         if view.script != Some(Script::Pauses) {
             return Ok(());
         }
-        let newest =
-            view.members.iter().filter_map(|member| Some((member.leads?, member))).max_by_key(|(term, _)| *term);
-        let Some((term, leader)) = newest else { return Ok(()) };
+        let Some((term, leader)) = view.leader() else { return Ok(()) };
         if leader.stopped {
             (self.still, self.went_on) = (Some((leader.name.clone(), term)), None);
         } else if self.still.take().is_some_and(|(name, before)| name == leader.name && before == term) {
