@@ -44,7 +44,7 @@ pub struct Options {
     /// How the leader is lost, one run for each; to cut it off takes root
     #[arg(long, value_enum, value_delimiter = ',', default_value = "killed")]
     pub loss: Vec<Loss>,
-    /// How long a hung leader stands still, one run for each; without it, until a write got through
+    /// Time for which a hung leader stands still, one run for each; without it, until a write got through
     #[arg(long, value_delimiter = ',', value_parser = humantime::parse_duration)]
     pub hang: Vec<Duration>,
     /// How often the leader is lost, of each system in each way
@@ -160,7 +160,7 @@ pub async fn run(options: &Options) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 struct Way {
     loss: Loss,
-    /// How long it hangs; `None`: until a write got through.
+    /// The time for which it hangs; `None`: until a write got through.
     hang: Option<Duration>,
 }
 

@@ -64,7 +64,7 @@ pub enum ConnectError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// What became of a connection that was opened only to find out whether anybody takes it.
+/// The end of a connection that was opened only to find out whether anybody takes it.
 #[derive(Debug)]
 pub enum Knock {
     /// Somebody took it.
@@ -228,7 +228,7 @@ async fn knock_over_tcp(address: &str) -> Knock {
     least
 }
 
-/// Whether this host has no address or no route of that family, or the name has no address.
+/// Returns whether this host has no address or no route of that family, or the name has no address.
 fn has_no_way(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -16,8 +16,9 @@
 //! (`propose`), the rounds that confirm leadership for many readers at once (`reads`), the observer that turns raft's
 //! metrics into [`Status`] (`observe`), compaction by bytes (`compact`), the comparison of digests (`audit`), the
 //! levels that members announce (`announce`), the watch over the leader's process (`presence`, and `waiver` for a lease
-//! that was given up), how current a member is (`freshness`, by `stamps`), why others turn it away (`refusals`), and log
-//! time, which a quorum of the members' clocks steers (`clocks`, `log_clock`, `timekeeper`).
+//! that was given up), to whom a leader hands over (`heir`), how current a member is (`freshness`, by `stamps`), why
+//! others turn it away (`refusals`), and log time, which a quorum of the members' clocks steers (`clocks`, `log_clock`,
+//! `timekeeper`).
 
 mod anew;
 mod announce;

@@ -36,7 +36,7 @@ const REOPEN: Duration = Duration::from_millis(100);
 /// How often an election is attempted before it is left to the ordinary timeout.
 const ATTEMPTS: u32 = 4;
 
-/// How often a host that takes a connection is asked again: it closes what a process had open one after the other.
+/// Further questions to a host that takes a connection: it closes what a process had open one after the other.
 const KNOCKS: u32 = 3;
 
 /// Pause before it is asked again.
@@ -209,7 +209,7 @@ impl<M: Machine> Presence<M> {
 
 /// The order in which followers ask for pre-votes: one after the other, so that votes do not split.
 struct Turns {
-    /// How many go before this member.
+    /// The followers that go before this member.
     rank: u32,
     electors: u32,
 }

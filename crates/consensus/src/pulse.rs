@@ -59,9 +59,9 @@ impl<M: Machine> Pulse<M> {
         }
     }
 
-    /// Sends heartbeats for as long as the core takes them. A leader that stood still for so long that the core sends none
-    /// has somebody else lead at once: the others would wait for the end of a lease that its last words have just
-    /// renewed.
+    /// Sends heartbeats for as long as the core takes them. After a pause so long that the core sends none, another
+    /// member is to lead at once: the others would wait for the end of a lease that the last words of this one have
+    /// just renewed.
     async fn beat(&self) -> Option<()> {
         self.raft.runtime_config().tick(false);
         let mut heartbeats = interval(self.shared.config.heartbeat);

@@ -22,7 +22,7 @@ struct Waived {
     /// The leader's vote.
     vote: Vote,
     at: Instant,
-    /// How long after a lease this member waits before it asks for votes by itself.
+    /// The time after a lease before this member asks for votes by itself.
     patience: Duration,
 }
 

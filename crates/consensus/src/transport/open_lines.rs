@@ -1,4 +1,4 @@
-//! Which members hold a line for heartbeats open to this one: a process that has ended holds none.
+//! The lines for heartbeats that other members hold open to this one: a process that has ended holds none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -115,7 +115,7 @@ impl Node {
         self.consensus.status().borrow().clone()
     }
 
-    /// How often this member has given up its lease.
+    /// The number of times that this member has given up its lease.
     pub fn leases_given_up(&self) -> u64 {
         let (mut registry, mut page) = (Registry::default(), String::new());
         self.consensus.register_metrics(&mut registry);

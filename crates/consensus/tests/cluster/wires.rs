@@ -40,10 +40,8 @@ impl Wires {
 
     /// Cuts what `from` has dialled to `to`, and lets it dial no more.
     pub fn cut(&self, from: u64, to: &str) {
-        let key = (from, to.to_owned());
-        let mut state = self.state();
-        state.forbidden.insert(key.clone());
-        state.live.remove(&key).into_iter().flatten().for_each(|token| token.cancel());
+        self.state().forbidden.insert((from, to.to_owned()));
+        self.break_now(from, to);
     }
 
     /// Breaks what `from` has dialled to `to`, which it may dial again.

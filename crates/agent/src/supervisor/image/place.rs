@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Where a worker that may be dumped finds its folder.
+/// The path at which a worker that may be dumped finds its folder.
 pub const PLACE: &str = "/run/tessera/worker";
 
 /// The bits of a mode that let everybody pass.
