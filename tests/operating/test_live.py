@@ -122,8 +122,14 @@ class Live(unittest.TestCase):
         self.becomes("job", "Card memory", "job_id", held, 1)
         # Simulated cards keep all memory in use that is granted.
         self.becomes("job", "Card memory", "job_id", held)
-        used = self.served.ask(boards.query("job", "Use"))
-        self.assertEqual({labels["job_id"] for labels, _ in used}, set(jobs))
+        use = boards.query("job", "Use")
+        wait(
+            "each job to have been measured where it runs",
+            lambda: {labels["job_id"] for labels, _ in self.served.ask(use)} == set(jobs),
+            30,
+        )
+        # No worker is shown as idle before it was measured.
+        used = self.served.ask(f"min_over_time({use}[5m])")
         self.assertTrue(all(0.8 < value <= 1 for _, value in used), used)
 
     def test_pages_follow_the_conventions_of_prometheus(self):

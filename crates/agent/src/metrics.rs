@@ -170,9 +170,11 @@ fn register_slices(registry: &mut Registry, workers: &[WorkerView]) {
         for (card, slice) in held {
             let card_label = card.to_string();
             let labels = [card_label.as_str(), &job, &rank, queue];
-            let sample = used.slices.get(card).copied().unwrap_or_default();
-            utilization.of(labels).set(sample.utilization);
-            memory.of(labels).set(count(sample.memory_used_bytes));
+            // Nothing is shown of what was not measured yet: a zero would say that a busy worker is idle.
+            if let Some(sample) = used.slices.get(card) {
+                utilization.of(labels).set(sample.utilization);
+                memory.of(labels).set(count(sample.memory_used_bytes));
+            }
             limit.of(labels).set(count(slice.memory_mib << 20));
             blocks.of(labels).set(count(slice.blocks));
         }
@@ -221,4 +223,35 @@ fn register_turns(registry: &mut Registry, view: &View) {
 #[allow(clippy::cast_precision_loss, reason = "a reading, shown to people")]
 const fn count(value: u64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_devices::SliceSample;
+
+    use super::*;
+    use crate::node::HeldSlice;
+    use crate::worker::WorkerUse;
+
+    #[test]
+    fn a_worker_that_was_not_measured_yet_is_not_shown_as_idle() {
+        let shown = |used: WorkerUse| {
+            let held = [(0, HeldSlice { blocks: 2, memory_mib: 64 })].into();
+            let worker = WorkerView { job: 5, rank: 1, queue: "batch".into(), held, used };
+            let (mut registry, mut text) = (Registry::default(), String::new());
+            register_slices(&mut registry, &[worker]);
+            encode(&mut text, &registry).expect("writing into a String does not fail");
+            let line = |name: &str| text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+            ["granted_blocks", "utilization_ratio", "memory_used_bytes"]
+                .map(|name| line(&format!("tessera_slice_{name}{{")))
+        };
+        let labels = "{card=\"0\",job_id=\"5\",rank=\"1\",queue=\"batch\"}";
+        let blocks = Some(format!("tessera_slice_granted_blocks{labels} 2.0"));
+        assert_eq!(shown(WorkerUse::default()), [blocks.clone(), None, None]);
+        let sample = SliceSample { card_index: 0, utilization: 0.9, memory_used_bytes: 4096 };
+        let measured = WorkerUse { slices: [(0, sample)].into(), ..WorkerUse::default() };
+        let use_of_card = Some(format!("tessera_slice_utilization_ratio{labels} 0.9"));
+        let memory = Some(format!("tessera_slice_memory_used_bytes{labels} 4096.0"));
+        assert_eq!(shown(measured), [blocks, use_of_card, memory]);
+    }
 }
