@@ -3,11 +3,14 @@ the device. Servers that a test breaks, starves or restores are its own (`servin
 
 import atexit
 import os
+import signal
 import tempfile
 
 import elsewhere
 import serving
 
+# What a shell starts in the background ignores Ctrl-C, and so would the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Some programs end without a chance to say what they have not said yet.
 os.environ["PYTHONUNBUFFERED"] = "1"
 _folder = tempfile.TemporaryDirectory()
