@@ -84,7 +84,7 @@ class Run:
         self.folder.mkdir()
         self.folder.chmod(0o1777)
         self.environment = {**os.environ, "TMPDIR": str(self.folder), "TESSERA_SUITE": self.name}
-        self.costs, self.failed, self.slowest = {}, [], []
+        self.costs, self.busy, self.failed, self.slowest = {}, {}, [], []
         # Whatever a part starts and forgets becomes a child of this process, and is found; its end is noted at once, as by the first
         # process of a host.
         self.make, self.starting = None, False
@@ -92,7 +92,7 @@ class Run:
         signal.signal(signal.SIGCHLD, lambda *_: self.reap())
 
     def part(self, part):
-        begun = time.monotonic()
+        begun, worked = time.monotonic(), worked_s()
         say(f"{part} begins: {PARTS[part][0]}")
         self.starting = True
         make = self.make = subprocess.Popen(
@@ -109,6 +109,7 @@ class Run:
             self.end(make)
             raise
         self.costs[part] = time.monotonic() - begun
+        self.busy[part] = (worked_s() - worked) / self.costs[part] / os.cpu_count()
         self.make = None
         if not ended or make.returncode:
             self.failed.append(part)
@@ -212,7 +213,8 @@ class Run:
         over = []
         for part, cost in self.costs.items():
             budget = PARTS[part][1] * max(speed / SLOW_S, 0.5)
-            say(f"{part:20} {cost:6.0f} s of {budget:5.0f} s{'  FAILED' if part in self.failed else ''}")
+            failed = "  FAILED" if part in self.failed else ""
+            say(f"{part:20} {cost:6.0f} s of {budget:5.0f} s, processors busy {self.busy[part]:4.0%}{failed}")
             if cost > budget:
                 over.append(f"OVER BUDGET: {part} took {cost:.0f} s, and may take {budget:.0f} s (CONTRIBUTING.md)")
         say(f"{'all':20} {sum(self.costs.values()):6.0f} s")
@@ -229,6 +231,12 @@ def place():
     named = pathlib.Path(tempfile.gettempdir()).resolve()
     private = os.geteuid() == 0 and any(not folder.stat().st_mode & 0o001 for folder in (named, *named.parents))
     return pathlib.Path("/tmp") if private else named
+
+
+def worked_s():
+    """Seconds for which the processors of this machine worked, of all of them together."""
+    user, nice, system = map(int, pathlib.Path("/proc/stat").read_text().split(maxsplit=4)[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 
 
 def until(deadline, condition):
