@@ -62,6 +62,7 @@ lint: compile
 	python3 deploy/reasons.py --check
 	python3 docs/benchmarks/tables.py --check
 	python3 tests/suite.py --check
+	python3 tests/libraries.py
 
 unit: compile
 	$(call set_up,test)
@@ -90,7 +91,7 @@ console: compile
 	python tests/console/check.py --binary "$$TESSERA_BIN" --axe "$$TESSERA_AXE" --keep "$$CARGO_TARGET_DIR/console" $(CONSOLE)
 
 ## Whole pools under faults, decided by seeds (chaos/sim/README.md): a bounded number of them, those that once found something, and
-## planted bugs, each of which must be seen. Built apart from the rest, with other flags, in a folder of its own.
+## planted bugs, each of which must be seen. A workspace of its own, for it asks for other features of our own crates.
 simulation: simulation-compile
 	$(call set_up,simulation)
 	cd chaos/sim
@@ -133,8 +134,8 @@ device: compile wheel
 	cd crates/torch
 	export TORCH_DEVICE_BACKEND_AUTOLOAD=0
 	failed=
-	# Most of their time is that of one processor, which loads PyTorch.
-	python -m pytest -q -p no:cacheprovider --durations=10 -m "not alone" -n 2 --dist worksteal || failed=1
+	# Most of their time goes into loading PyTorch, the rest into waiting: with as many at once as processors, half of these are idle.
+	python -m pytest -q -p no:cacheprovider --durations=10 -m "not alone" -n "$$(($$(nproc) * 3 / 2))" --dist worksteal || failed=1
 	python -m pytest -q -p no:cacheprovider --durations=10 -m alone || failed=1
 	[ -z "$$failed" ]
 

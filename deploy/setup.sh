@@ -7,7 +7,7 @@
 #     eval "$(deploy/setup.sh console)"  # and a browser, for the check of the web console
 #     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
 #     eval "$(deploy/setup.sh torch)"     # PyTorch in an environment of its own, for the device (crates/torch)
-#     eval "$(deploy/setup.sh simulation)" # only what chaos/sim needs, which is built apart: no RocksDB, another folder
+#     eval "$(deploy/setup.sh simulation)" # only what chaos/sim needs, a workspace of its own: no RocksDB
 #     deploy/setup.sh suite               # installs what all parts of the test suite need
 #
 # Safe to run again: what is there is not installed twice. Messages go to stderr, variables to stdout.
@@ -192,10 +192,12 @@ cargo_folders() {
     echo "unset CARGO_BUILD_BUILD_DIR RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS"
 }
 
-# Clippy in the place of the compiler, which reads everything a second time otherwise; whatever it finds is an error.
+# Clippy in the place of the compiler, which reads everything a second time otherwise; whatever it finds is an error. Libraries are
+# compiled once for all clones, and for tests and simulation alike.
 clippy_compiles() {
     echo "export RUSTC_WORKSPACE_WRAPPER=$(printf %q "$root/tests/clippy.sh")"
     echo "export CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
+    echo "export CARGO_BUILD_BUILD_DIR=$(printf %q "$cache/build")"
 }
 
 command -v cargo >/dev/null || {
@@ -286,11 +288,7 @@ case $what in test | operating | suite) cargo_deb ;; esac
 
 echo "$variables"
 cargo_folders ""
-case $what in test | operating | console)
-    clippy_compiles
-    echo "export CARGO_BUILD_BUILD_DIR=$(printf %q "$cache/build")"
-    ;;
-esac
+case $what in test | operating | console) clippy_compiles ;; esac
 [ "$what" != operating ] || echo "export TESSERA_GRPC_JS=$(printf %q "$cache/grpc-js/node_modules")"
 [ "$what" != console ] || echo "export TESSERA_AXE=$(printf %q "$cache/axe.min.js")"
 echo "export PATH=$(printf %q "$cache/bin"):$(printf %q "$cache/venv/bin"):\$PATH"
