@@ -63,6 +63,7 @@ lint: compile
 	python3 docs/benchmarks/tables.py --check
 	python3 tests/suite.py --check
 	python3 tests/libraries.py
+	python3 tests/language.py
 
 unit: compile
 	$(call set_up,test)

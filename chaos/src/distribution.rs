@@ -9,10 +9,10 @@ use tessera_metrics::quantile;
 #[derive(Clone, Debug, Default)]
 pub struct Distribution(Vec<Duration>);
 
-/// What is said of durations. In milliseconds.
+/// Summary of durations, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
-    /// How many there were.
+    /// Number of durations.
     pub count: usize,
     pub p50_ms: f64,
     pub p99_ms: f64,
@@ -20,7 +20,7 @@ pub struct Percentiles {
 }
 
 impl Distribution {
-    /// Of these durations.
+    /// Makes the distribution of these durations.
     #[must_use]
     pub fn of(mut durations: Vec<Duration>) -> Self {
         durations.sort_unstable();
@@ -33,7 +33,7 @@ impl Distribution {
         quantile(&self.0, q)
     }
 
-    /// What is said of them; `None` when there are none.
+    /// The summary of the durations; `None` when there are none.
     #[must_use]
     pub fn percentiles(&self) -> Option<Percentiles> {
         Some(Percentiles {

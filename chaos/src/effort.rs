@@ -1,4 +1,4 @@
-//! What a run costs in processor time: on a machine whose processors are all busy, throughput is nothing else.
+//! Processor time that a run costs: on a machine whose processors are all busy, throughput depends on nothing else.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -18,11 +18,11 @@ pub struct Meter {
 /// Processor time per acknowledged write, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Effort {
-    /// Of the leader.
+    /// Processor time of the leader.
     pub leader_us: f64,
-    /// Of both followers together.
+    /// Processor time of both followers together.
     pub followers_us: f64,
-    /// Of the clients: this process.
+    /// Processor time of the clients: this process.
     pub clients_us: f64,
 }
 
@@ -41,7 +41,7 @@ impl Meter {
         })
     }
 
-    /// What `writes` writes between `self` and `later` cost each.
+    /// The processor time per write, for `writes` writes that were made between `self` and `later`.
     #[must_use]
     pub fn effort(self, later: Self, writes: usize) -> Effort {
         let each = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e6 / writes.max(1) as f64;

@@ -16,7 +16,7 @@ const SUBNET: [u8; 3] = [10, 98, 0];
 const OWN: u8 = 254;
 /// Port at which members listen; each has its host to itself.
 const PORT: u16 = 7070;
-/// Where `ip netns` keeps what it names.
+/// Folder in which `ip netns` keeps the networks that it names.
 const NAMED: &str = "/var/run/netns";
 
 /// Puts this process into a network of its own. Must be called before it has a second thread.
@@ -58,7 +58,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Where the member of a seat listens.
+    /// Address at which the member of a seat listens.
     #[must_use]
     pub fn address(&self, seat: usize) -> SocketAddr {
         let last = u8::try_from(seat + 1).unwrap_or(u8::MAX);

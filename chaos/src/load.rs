@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant};
 use crate::distribution::{Distribution, Percentiles};
 use crate::writer::Writer;
 
-/// How to load.
+/// The parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Clients that write at the same time.
@@ -19,7 +19,7 @@ pub struct Plan {
     pub duration: Duration,
 }
 
-/// What was seen.
+/// The measured throughput of a load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Throughput {
     /// Clients that wrote at the same time.
@@ -36,14 +36,14 @@ pub struct Throughput {
     pub latency: Percentiles,
 }
 
-/// What one client saw.
+/// The measurements of one client.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// From call to acknowledgement, of the writes that count.
     pub latencies: Vec<Duration>,
     /// Writes that failed, over all.
     pub failed: usize,
-    /// Why the last of them did.
+    /// Error of the last write that failed.
     pub failure: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub async fn run<W: Writer>(writers: &[W], plan: Plan) -> Result<Throughput> {
     throughput(seen, plan)
 }
 
-/// What all clients saw together.
+/// Summarizes the measurements of all clients.
 ///
 /// # Errors
 /// Not one write was acknowledged; the last failure says why.

@@ -1,4 +1,4 @@
-//! What the machine is: figures mean nothing without it.
+//! Description of the machine: figures mean nothing without it.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -24,7 +24,7 @@ pub struct Machine {
     pub processors: usize,
     /// Memory in GiB.
     pub memory_gib: f64,
-    /// What one durable append of 4 KiB costs where the members keep their data.
+    /// Duration of one durable append of 4 KiB where the members keep their data.
     pub fdatasync: Percentiles,
 }
 

@@ -11,10 +11,10 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 use tokio::process::{Child, Command};
 use tokio::time::{Duration, timeout};
 
-/// How long a process may take to be gone after SIGKILL.
+/// Longest time for a process to be gone after SIGKILL.
 const REAP: Duration = Duration::from_secs(10);
 
-/// What to start.
+/// A program to start.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub binary: PathBuf,
@@ -176,14 +176,15 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// When the process `pid` started, in clock ticks since boot: with the pid, the identity of a process. `None` when
+/// Start time of the process `pid`, in clock ticks since boot: with the pid, the identity of a process. `None` when
 /// there is no such process, or only its remains.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
     ticks_of_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Whether a process runs that started then, in clock ticks since boot, and has the pid `own` in its own PID namespace.
+/// Returns whether a process runs that started at `started`, in clock ticks since boot, and has the pid `own` in its
+/// own PID namespace.
 #[must_use]
 pub fn runs_as(own: u32, started: u64) -> bool {
     let Ok(entries) = fs::read_dir("/proc") else { return false };

@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 /// Length of one look at the machine.
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// How quiet the machine has to be before a section begins.
+/// The quietness that the machine must reach before a section begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Least share of idle time, in percent.
@@ -19,10 +19,10 @@ pub struct Wanted {
     pub patience: Duration,
 }
 
-/// What was seen before a section.
+/// The state of the machine before a section.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Quietness {
-    /// Whether it was as quiet as wanted.
+    /// True if the machine was as quiet as wanted.
     pub quiet: bool,
     /// Share of idle time over the last four seconds, in percent.
     pub idle_percent: f64,

@@ -8,13 +8,13 @@ use serde::Serialize;
 /// A write as the client knows it and as the system gave it back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {
-    /// What the client called it: a request id, a key.
+    /// Name that the client gave the write: a request id, a key.
     pub name: String,
-    /// What the system called it: a job id, a revision.
+    /// Identity that the system gave the write: a job id, a revision.
     pub id: u64,
 }
 
-/// What the comparison found.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
     /// Acknowledged writes that are not there, or are there under another id.
@@ -38,7 +38,7 @@ pub fn compare(acknowledged: &[Written], there: &[Written]) -> Findings {
     }
 }
 
-/// How many of `keys` are repetitions of another one.
+/// Counts the `keys` that are repetitions of another one.
 fn repeated<K: Ord>(keys: impl Iterator<Item = K>) -> usize {
     let mut counts: BTreeMap<K, usize> = BTreeMap::new();
     for key in keys {

@@ -1,4 +1,4 @@
-//! What a benchmark says: tables for people on standard output, and one JSON object a line in a file.
+//! Output of a benchmark: tables for people on standard output, and one JSON object a line in a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::distribution::Percentiles;
 use crate::machine::Machine;
 use crate::quiet::{Quietness, Wanted, wait};
 
-/// Where a benchmark reports to.
+/// The destinations of a benchmark's report.
 #[derive(Debug)]
 pub struct Report {
     bench: &'static str,
@@ -32,7 +32,7 @@ struct Line<'a, T> {
 }
 
 impl Report {
-    /// Of the benchmark `bench`; lines are appended to `json`.
+    /// Makes the report of the benchmark `bench`; lines are appended to `json`.
     ///
     /// # Errors
     /// The file cannot be opened.

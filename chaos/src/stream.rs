@@ -13,15 +13,15 @@ use crate::writer::Writer;
 /// One acknowledged write.
 #[derive(Clone, Debug)]
 pub struct Acknowledged<A> {
-    /// When it was started.
+    /// Time at which the write was started.
     pub started: Instant,
-    /// When its acknowledgement was there.
+    /// Time at which its acknowledgement arrived.
     pub ended: Instant,
-    /// What it says.
+    /// Content of the acknowledgement.
     pub ack: A,
 }
 
-/// What became of the writes so far.
+/// The outcomes of the writes so far.
 struct Account<A> {
     acknowledged: Mutex<Vec<Acknowledged<A>>>,
     failed: Mutex<Vec<String>>,
@@ -35,12 +35,12 @@ pub struct Stream<W: Writer> {
     stop: Arc<Notify>,
 }
 
-/// What became of all writes of a stream.
+/// The outcomes of all writes of a stream.
 #[derive(Debug)]
 pub struct Outcome<A> {
-    /// Those acknowledged, in the order of their acknowledgements.
+    /// Writes that were acknowledged, in the order of their acknowledgements.
     pub acknowledged: Vec<Acknowledged<A>>,
-    /// Why the others were not.
+    /// Errors of the other writes.
     pub failed: Vec<String>,
 }
 

@@ -14,20 +14,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{runs_as, start_ticks};
 
-/// What a worker says when it starts.
+/// The statement of a worker that starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Testimony {
     /// Its pid, as it sees it: workers live in PID namespaces of their own.
     pub pid: u32,
-    /// When its process started, in clock ticks since boot.
+    /// Start time of its process, in clock ticks since boot.
     pub start_ticks: u64,
-    /// When it came to run, in nanoseconds since 1970 (`CLOCK_REALTIME`).
+    /// Time at which it came to run, in nanoseconds since 1970 (`CLOCK_REALTIME`).
     pub unix_nanos: u64,
 }
 
 impl Testimony {
-    /// Of this process, which came to run at `unix_nanos` since 1970. What it does before it asks for the time is taken
-    /// for time that its start took: so that comes first of all.
+    /// Makes the testimony of this process, which came to run at `unix_nanos` since 1970. Work that the process does
+    /// before it reads that time counts as part of its start, so the time must be read first.
     ///
     /// # Errors
     /// `/proc` cannot be read.
@@ -37,7 +37,7 @@ impl Testimony {
         Ok(Self { pid, start_ticks, unix_nanos })
     }
 
-    /// Whether the process that said so still runs.
+    /// Returns whether the process of this testimony still runs.
     #[must_use]
     pub fn still_runs(&self) -> bool {
         runs_as(self.pid, self.start_ticks)
@@ -95,7 +95,7 @@ impl Stand {
         folder.join(format!("{job}.{rank}"))
     }
 
-    /// What the processes of one worker said, oldest first; empty when it never started.
+    /// The testimonies of the processes of one worker, oldest first; empty when it never started.
     ///
     /// # Errors
     /// The file is not what workers write.
@@ -109,7 +109,7 @@ impl Stand {
         parsed.with_context(|| format!("{} is not a testimony", file.display()))
     }
 
-    /// How the worker started, when it started once and only once.
+    /// The testimony of a worker that started once and only once.
     ///
     /// # Errors
     /// It did not start, or more than once.
@@ -119,7 +119,7 @@ impl Stand {
         Ok(heard[0])
     }
 
-    /// Whether the worker that started as `before` says runs on and was never started again.
+    /// Returns whether the worker that started as `before` says runs on and was never started again.
     ///
     /// # Errors
     /// The file is not what workers write.

@@ -1,4 +1,4 @@
-//! What is measured: a write that is durable on a quorum of members once it is acknowledged.
+//! The write that is measured: durable on a quorum of members once it is acknowledged.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 /// Somebody who can write. Cheap to clone; clones share connections.
 pub trait Writer: Clone + Send + Sync + 'static {
-    /// What an acknowledgement says, as far as it is checked afterwards.
+    /// Content of an acknowledgement, as far as it is checked afterwards.
     type Ack: Send + 'static;
 
     /// Makes the write `number`, and waits for its acknowledgement.

@@ -34,13 +34,13 @@ pub struct Span {
     pub id: String,
     /// The id of the span that it lies in; empty at the root.
     pub parent: String,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// The beginning, in nanoseconds since the Unix epoch.
     pub start: u64,
     pub end: u64,
     pub attributes: Attributes,
-    /// Why it failed, if it did.
+    /// The reason why it failed, if it did.
     pub failed: Option<String>,
-    /// Who told it.
+    /// The attributes of the process that reported it.
     pub resource: Attributes,
 }
 
@@ -57,7 +57,7 @@ struct Receiver(Arc<Mutex<Kept>>);
 /// The collector. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Collector {
-    /// Where it listens, as processes are told.
+    /// The URL on which it listens, as processes are told.
     pub endpoint: String,
     receiver: Receiver,
     _server: AbortOnDropHandle<()>,

@@ -1,4 +1,4 @@
-//! What commands print.
+//! The output of commands.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub async fn field(pool: &Pool, arguments: &[&str], name: &str) -> Result<String
     Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
-/// What a command that must not succeed says.
+/// The error output of a command that must not succeed.
 ///
 /// # Errors
 /// When it succeeds.

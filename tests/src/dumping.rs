@@ -1,4 +1,4 @@
-//! What tests of programs share that are dumped: pools that can, and what cannot be dumped.
+//! The common parts of tests of programs that are dumped: pools that can, and what cannot be dumped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

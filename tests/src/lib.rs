@@ -1,7 +1,7 @@
-//! What end-to-end tests share: a pool of real processes ([`pool`]), jobs in it ([`jobs`]), a collector of what they
-//! tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), libraries in the place of others
-//! ([`library`]), runbooks to follow ([`runbook`]), disks that fill ([`small_disk`]), ways to servers that are cut
-//! ([`link`]), programs that go as far as they are let ([`paced`]), one of them whose result can be compared
+//! The common parts of end-to-end tests: a pool of real processes ([`pool`]), jobs in it ([`jobs`]), a collector of
+//! what they tell ([`collector`]), their pages ([`page`]), what commands print ([`command`]), libraries in the place of
+//! others ([`library`]), runbooks to follow ([`runbook`]), disks that fill ([`small_disk`]), ways to servers that are
+//! cut ([`link`]), programs that go as far as they are let ([`paced`]), one of them whose result can be compared
 //! ([`trainer`]), one that knows nothing of all that ([`unaware`]), pools that dump programs ([`dumping`]), and waiting
 //! on conditions ([`wait`]).
 

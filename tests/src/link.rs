@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How the way is.
+/// The state of the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Each piece that is passed on waits so long before.

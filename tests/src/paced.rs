@@ -71,7 +71,7 @@ impl Paced {
     }
 }
 
-/// What a program comes to that is run here to its end.
+/// The output of a program that is run here to its end.
 ///
 /// # Errors
 /// It does not run here, or ends badly.

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result};
 
-/// What is at a path, in the form that is accepted.
+/// Returns the content at a path, in the form that is accepted.
 ///
 /// # Errors
 /// When nobody answers, or with something else than a page.

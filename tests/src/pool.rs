@@ -27,9 +27,9 @@ use crate::wait::until;
 /// A member: its address and, while it runs, its process.
 #[derive(Debug)]
 pub struct MemberHost {
-    /// Where it serves gRPC.
+    /// The address on which it serves gRPC.
     pub address: String,
-    /// Where it serves metrics.
+    /// The address on which it serves metrics.
     pub http: String,
     /// Its data folder.
     pub data: PathBuf,
@@ -44,7 +44,7 @@ pub struct NodeHost {
     pub name: String,
     /// Its agent's data folder.
     pub data: PathBuf,
-    /// Where its agent serves metrics.
+    /// The address on which its agent serves metrics.
     pub http: String,
     /// Its cards; `None`: the processors of this machine.
     inventory: Option<PathBuf>,

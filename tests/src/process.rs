@@ -55,7 +55,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Whether it has ended by itself; its exit code then.
+    /// The exit code, if the process has ended by itself; -1 where it has none.
     ///
     /// # Errors
     /// When the system does not say.
@@ -63,7 +63,7 @@ impl Process {
         Ok(self.child.try_wait()?.map(|status| status.code().unwrap_or(-1)))
     }
 
-    /// What it has written so far.
+    /// The output so far.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

@@ -21,7 +21,7 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Whose files lie in a folder of this name that all nodes see.
+    /// A trainer whose files lie in a folder of this name that all nodes see.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -110,7 +110,7 @@ impl Trainer {
         .await
     }
 
-    /// Whether the attempt of a worker has come to this step, and is the newest.
+    /// Returns whether this attempt of a worker has come to this step, and is the newest.
     #[must_use]
     pub fn is_now_at(&self, rank: u32, attempt: u32, step: u64) -> bool {
         let here = self.runs(rank).last().is_some_and(|(number, ..)| *number == attempt);
@@ -119,7 +119,7 @@ impl Trainer {
     }
 }
 
-/// What the program comes to when nobody disturbs it.
+/// The result of the program when nobody disturbs it.
 ///
 /// # Errors
 /// It does not run here.

@@ -22,7 +22,7 @@ pub struct Unaware {
 }
 
 impl Unaware {
-    /// Whose files lie in a folder that all nodes see.
+    /// A program whose files lie in a folder that all nodes see.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -81,7 +81,7 @@ impl Unaware {
         self.paced.folder()
     }
 
-    /// What it comes to when nobody disturbs it.
+    /// The result of the program when nobody disturbs it.
     fn undisturbed(&self) -> Result<String> {
         let folder = tempfile::tempdir()?;
         let words = self.words.split_whitespace();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-/// How long a condition may take to come true on a busy machine before the test fails.
+/// The longest time that a condition may take to come true on a busy machine before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks until the answer is there, every few milliseconds.

@@ -32,7 +32,7 @@ async fn a_restarted_agent_adopts_its_workers() -> Result<()> {
     pool.verify().await
 }
 
-/// Who follows a worker's output sees all of it, though its agent is ended and started again meanwhile.
+/// A reader that follows a worker's output sees all of it, though its agent is ended and started again meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_followed_over_a_restart_of_the_agent() -> Result<()> {
     let options = Options { nodes: vec![vec![("gpu", 8)]], lease: [200, 6_000, 8_000, 11_000], ..Options::default() };

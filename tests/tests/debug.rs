@@ -14,7 +14,7 @@ use tessera_tests::jobs::{shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
 
-/// What must never be seen.
+/// A secret that must never be seen.
 const SECRET: &str = "s3cr3t-that-nobody-may-see";
 
 /// Unpacks a bundle: name of each file, and content.

@@ -10,7 +10,7 @@ use tessera_tests::pool::{Options, Pool};
 use tessera_tests::small_disk::SmallDisk;
 use tessera_tests::wait::until;
 
-/// So many jobs of half a megabyte fill any log that a store of the default size has begun.
+/// The number of jobs of half a megabyte that fill any log that a store of the default size has begun.
 const MOST_JOBS: usize = 80;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tessera_tests::pool::{Options, Pool, binary};
 use tokio::process::Command;
 
-/// What the doctor said: how it ended, and the findings by check, the worst of each.
+/// The answer of the doctor: how it ended, and the findings by check, the worst of each.
 struct Said {
     code: i32,
     findings: BTreeMap<String, Value>,

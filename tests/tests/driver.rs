@@ -1,5 +1,6 @@
-//! What brings the memory of graphics cards into processes and back, as supervisors start it, with a library in the
-//! place of NVIDIA's driver: each call is made as the driver wants it, and what the driver refuses is said.
+//! The program that brings the memory of graphics cards into processes and back, as supervisors start it, with a
+//! library in the place of NVIDIA's driver: each call is made as the driver wants it, and what the driver refuses is
+//! said.
 
 use std::fs;
 use std::path::Path;

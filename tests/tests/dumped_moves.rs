@@ -15,7 +15,7 @@ use tessera_tests::wait::until;
 /// Leases that neither a change of leader uses up nor an agent that is frozen for a while.
 const LEASE: [u64; 4] = [200, 20_000, 25_000, 32_000];
 
-/// Who dies.
+/// The process that dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Leader,

@@ -17,7 +17,7 @@ const LONG: [u64; 4] = [200, 20_000, 25_000, 32_000];
 /// Leases that only a change of leader does not use up.
 const SHORT: [u64; 4] = [200, 9_000, 12_000, 15_000];
 
-/// Who dies.
+/// The process that dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Leader,
@@ -34,9 +34,9 @@ struct Stage {
     client: Client,
     trainer: Trainer,
     job: u64,
-    /// How far the program was let, and where it was saved before it is interrupted.
+    /// The step to which the program was let, and at which it was saved before it is interrupted.
     step: u64,
-    /// How often it began so far.
+    /// The number of its beginnings so far.
     began: usize,
 }
 
@@ -158,8 +158,8 @@ impl Stage {
     }
 }
 
-/// What was saved so far is being brought to the target, which cannot be, since the agents that have it are frozen: the
-/// program runs on meanwhile.
+/// The state saved so far is being brought to the target, which cannot succeed, since the agents that have it are
+/// frozen: the program runs on meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_dies_before_a_move_stops_the_program() -> Result<()> {
     let mut stage = Stage::new(LONG).await?;

@@ -75,7 +75,7 @@ async fn ends_are_reported_as_they_were() -> Result<()> {
     pool.verify().await
 }
 
-/// What a job asks of its host is what its control groups let it use, in either version of them.
+/// The limits that a job asks of its host are those that its control groups let it use, in either version of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_is_held_to_what_its_job_asks_of_the_host() -> Result<()> {
     let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;

@@ -93,7 +93,7 @@ async fn a_worker_under_a_longer_lease_is_dead_before_its_blocks_are_granted_aga
     pool.verify().await
 }
 
-/// What would stop work for nothing is refused in words that say which rule it breaks, and nothing changes.
+/// Settings that would stop work for nothing are refused in words that say which rule they break, and nothing changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn timings_that_contradict_each_other_are_refused() -> Result<()> {
     let pool = Pool::start(Options { members: 1, nodes: vec![], ..Options::default() }).await?;

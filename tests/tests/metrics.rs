@@ -1,4 +1,4 @@
-//! What members and agents publish: well-formed, named by the rules, and bounded.
+//! The metrics that members and agents publish: well-formed, named by the rules, and bounded.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -13,7 +13,7 @@ use tessera_tests::jobs::{get, on, output, shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
 use tessera_tests::wait::until;
 
-/// What a program that saves itself leaves behind.
+/// The files that a program that saves itself leaves behind.
 struct Diary(PathBuf);
 
 impl Diary {

@@ -18,7 +18,7 @@ use tessera_tests::wait::until;
 const TENANT: &str = "tenant.py";
 /// Processor time in seconds over which shares are judged.
 const JUDGED: f64 = 2.0;
-/// So many times shares are judged before they count as wrong.
+/// The number of times that shares are judged before they count as wrong.
 const STRETCHES: usize = 8;
 
 /// Processor time of each program, in seconds.
@@ -66,7 +66,7 @@ impl Tenants<'_> {
         names.iter().map(had).collect()
     }
 
-    /// What each of them gets from now on, until that is enough to be judged.
+    /// The processor time that each program gets from now on, until that is enough to be judged.
     async fn stretch(&self, names: &[&'static str]) -> Result<Shares> {
         let before = until("all programs to compute", async || self.had(names)).await?;
         until("the programs to compute for a while", async || {
@@ -104,7 +104,7 @@ impl Tenants<'_> {
     }
 }
 
-/// What the card's newest reading says of turns.
+/// The part about turns in the card's newest reading.
 async fn slicing(pool: &Pool) -> Option<Value> {
     let card = format!("{}/0", pool.nodes[0].name);
     let text = pool.cli_ok(&["card", "show", &card, "-o", "json"]).await.ok()?;
@@ -190,8 +190,8 @@ async fn compaction_spares_switches() -> Result<()> {
     pool.verify().await
 }
 
-/// Of two programs on a full card one stands still at any time. Their agent is killed: nothing of them is left when the
-/// lease is over, both have saved themselves, and both come to what they should.
+/// Two programs share a full card, and one stands still at any time. Their agent is killed: nothing of them is left
+/// when the lease is over, both have saved themselves, and both come to what they should.
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_that_stand_still_when_their_agent_dies_end_with_their_lease_and_go_on_later() -> Result<()> {
     let mut pool = card(8, "4s").await?;

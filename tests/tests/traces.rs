@@ -203,7 +203,7 @@ async fn a_trace_survives_the_leader_and_the_agent() -> Result<()> {
     Ok(())
 }
 
-/// What was refused or failed says so in its span; a caller without a context begins a trace of its own.
+/// An operation that was refused or failed says so in its span; a caller without a context begins a trace of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fails_says_so_in_its_span() -> Result<()> {
     let collector = Collector::start().await?;
@@ -275,12 +275,12 @@ fn named(page: &str) -> BTreeSet<String> {
     names
 }
 
-/// What a counter of a page counts.
+/// The value of a counter on a page.
 fn counted_on(page: &str, series: &str) -> Option<i64> {
     page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// What a counter with these labels counts over OTLP.
+/// The value of a counter with these labels over OTLP.
 fn counted(metric: &Metric, labels: &[(&str, &str)]) -> Option<i64> {
     let Some(Data::Sum(sum)) = &metric.data else { panic!("a counter is a sum: {metric:?}") };
     assert!(sum.is_monotonic && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32);

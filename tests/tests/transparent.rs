@@ -150,8 +150,8 @@ fn found_below(folder: &Path, name: &str) -> bool {
     entries.map(|entry| entry.path()).any(|path| path.ends_with(name) || path.is_dir() && found_below(&path, name))
 }
 
-/// What would be lost, and what CRIU does not take: the program is told to stop, begins again, and its attempt says
-/// why.
+/// Two cases, state that would be lost, and state that CRIU does not take: the program is told to stop, begins again,
+/// and its attempt says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_cannot_be_dumped_begins_again_and_its_attempt_says_why() -> Result<()> {
     let pool = pool(1).await?;
@@ -238,8 +238,8 @@ const LIKE_A_DRIVER: &str = r#"
     int cuCheckpointProcessUnlock(int pid, void *arguments) { return note("unlock"); }
 "#;
 
-/// What a process has on cards is brought into its memory before it is dumped, and back when it was restored: seen by a
-/// library in the place of the driver's.
+/// The memory of a process on cards is brought into the process before it is dumped, and back when it was restored:
+/// seen by a library in the place of the driver's.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_of_its_cards_is_told_before_and_after() -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -14,7 +14,7 @@ fn by(group: UsageGroup) -> QueryUsageRequest {
     QueryUsageRequest { by: group.into(), ..Default::default() }
 }
 
-/// What the attempts of an ended job held, in blocks times milliseconds, by the ledger's own history.
+/// The block-milliseconds that the attempts of an ended job held, by the ledger's own history.
 fn held(job: &Job, blocks: u64) -> Result<u64> {
     let mut sum = 0;
     for attempt in &job.history {

@@ -1,5 +1,5 @@
-//! What a job uses of what it holds: measured on its node, told to the leader on the session, and shown to whoever
-//! asks.
+//! The use that a job makes of what it holds: measured on its node, reported to the leader on the session, and shown to
+//! whoever asks.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

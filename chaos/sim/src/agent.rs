@@ -211,7 +211,8 @@ async fn tell(machine: &Machine, line: &Line) {
     line.tell().await;
 }
 
-/// When a worker's program is asked to save next, and for which time that is; `None`: never.
+/// The saves that a worker's program is asked for at intervals: the time of the next one, and the number of the last
+/// one. Without this (`None`) it is asked for none.
 struct Asked {
     every: Duration,
     next: Instant,

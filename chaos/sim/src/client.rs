@@ -16,7 +16,7 @@ use crate::network::Plug;
 use crate::story::Story;
 use crate::workload::Taste;
 
-/// What a client works with.
+/// The configuration and the connections of a client.
 pub struct Desk {
     pub name: String,
     /// Its door to the network.
@@ -24,14 +24,14 @@ pub struct Desk {
     pub members: Arc<[Address]>,
     /// Seed of everything that it does.
     pub seed: u64,
-    /// What its jobs look like.
+    /// Properties of its jobs.
     pub taste: Taste,
     /// Longest time between two things that it does, in milliseconds.
     pub longest_pause_ms: u64,
     pub nodes: usize,
-    /// Whether it moves jobs above all.
+    /// True if it moves jobs above all.
     pub moves: bool,
-    /// Where it keeps what it was told.
+    /// Record of its requests and of their answers.
     pub history: History,
     pub story: Story,
     /// The day is over: nothing new is begun.
@@ -170,7 +170,7 @@ impl Desk {
         }
     }
 
-    /// What is refused, and not merely unanswered, is done at no time.
+    /// Records a request that was refused, and not merely left unanswered: it must never be carried out.
     fn note_refusal(&self, request: &str, error: &ClientError) {
         if let ClientError::Refused(why) = error {
             self.history.refuse(request, why.reason_name());

@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::simulation::Simulation;
 use crate::stranger::{self, Forgery};
 
-/// What a flush takes longer on a busy disk.
+/// Additional time of a flush on a busy disk.
 const BUSY: Duration = Duration::from_millis(400);
 
 /// A year, for wall clocks that are wrong by some.
@@ -61,8 +61,7 @@ pub enum Fault {
     Mute(String),
     /// A machine is heard by others and does not hear them.
     Deafen(String),
-    /// What goes over a link takes anything up to that long: of messages on different connections later ones come
-    /// first.
+    /// Messages over a link take up to that long: a later message on another connection may arrive first.
     Jitter(String, String, Duration),
     /// A link is slow.
     Delay(String, String, Duration),

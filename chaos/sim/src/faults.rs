@@ -1,4 +1,5 @@
-//! What goes wrong, when, and for how long: drawn from the seed, in bursts, several at once; then all of it is mended.
+//! The faults of a run, with their times and durations: drawn from the seed, in bursts, several at once; then all of it
+//! is mended.
 //!
 //! Each run has its own selection of kinds, so that rare combinations are not drowned by the common ones. Two things
 //! are never done, because no pool survives them: the data of more than one member is never lost at once, and the
@@ -24,7 +25,7 @@ use crate::simulation::Simulation;
 
 /// Kinds of faults that a run may have.
 const KINDS: u32 = 36;
-/// When scripts may begin: nodes have their first work.
+/// Earliest time at which scripts begin: nodes have their first work.
 pub const SETTLED: Duration = Duration::from_secs(6);
 /// Longest time that supervisors get no turn: together with a kill that hangs, less than the shortest time between the
 /// end of a lease and the loss of a node.
@@ -46,9 +47,9 @@ pub struct Faults {
     next_burst: Duration,
     pause: (u64, u64),
     active: Vec<Active>,
-    /// What a script still has in store, the last first, and when it began.
+    /// Start of a script, and the faults that it still has to make, the last first.
     scheduled: Option<(Duration, Vec<Scheduled>)>,
-    /// Who makes the faults of a script that waits for moments.
+    /// The director, which makes the faults of a script that waits for moments.
     director: Option<Director>,
     made: FaultId,
     counts: BTreeMap<String, u64>,
@@ -58,7 +59,7 @@ pub struct Faults {
     rebuilding: BTreeSet<String>,
     /// Machines on which nobody is a member.
     spares: BTreeSet<String>,
-    /// How many voters there are for certain.
+    /// Number of voters that are certain: members count once added, and no longer once their removal is ordered.
     voters: usize,
 }
 
@@ -91,12 +92,12 @@ impl Faults {
         }
     }
 
-    /// How often each kind was made.
+    /// The number of faults made, by kind.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.counts.clone()
     }
 
-    /// Whether everything has gone wrong that was to.
+    /// Returns whether a director has played all of its scenes; false without a director.
     pub fn are_over(&self) -> bool {
         self.director.as_ref().is_some_and(Director::is_done)
     }
@@ -237,7 +238,7 @@ impl Faults {
         }
     }
 
-    /// Whether something is still being mended.
+    /// Returns whether a member that lost its data is still being rebuilt.
     pub fn is_restoring(&self) -> bool {
         !self.rebuilding.is_empty()
     }

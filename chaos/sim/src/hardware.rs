@@ -28,7 +28,7 @@ use crate::story::Story;
 use crate::supervised::{Ground, Supervised};
 use crate::world::{Share, World};
 
-/// What an agent keeps of itself.
+/// The data that an agent keeps about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     /// The node's identity.
@@ -40,7 +40,7 @@ pub struct Identity {
     pub cluster_id: String,
 }
 
-/// What lies on the disk about one worker.
+/// The data on the disk about one worker.
 struct Folder {
     order: Arc<wire::WorkerOrder>,
     /// The order outlives the loss of the machine.
@@ -67,7 +67,7 @@ struct Inner {
     identity: Identity,
     folders: BTreeMap<WorkerId, Folder>,
     supervised: BTreeMap<WorkerId, Supervised>,
-    /// Whether every process of a worker ends with its supervisor here.
+    /// True if every process of a worker ends with its supervisor here.
     contained: bool,
     /// Workers whose supervisor was killed and whose forks compute on.
     orphans: BTreeSet<WorkerId>,
@@ -92,7 +92,7 @@ impl Drop for Starter {
     }
 }
 
-/// What a supervisor says of its worker.
+/// The statuses that a supervisor publishes of its worker.
 pub type Notices = mpsc::UnboundedReceiver<Status>;
 
 impl Machine {
@@ -131,13 +131,13 @@ impl Machine {
         self.inner().boot_id()
     }
 
-    /// What of a worker ends by itself with its supervisor here.
+    /// Describes how much of a worker ends by itself with its supervisor here.
     pub fn containment(&self) -> wire::Containment {
         let whole = self.is_contained();
         wire::Containment { whole, missing: if whole { String::new() } else { "a simulated old kernel".to_owned() } }
     }
 
-    /// Whether every process of a worker ends with its supervisor here.
+    /// Returns whether every process of a worker ends with its supervisor here.
     pub fn is_contained(&self) -> bool {
         self.inner().contained
     }
@@ -169,7 +169,7 @@ impl Machine {
         (inner.identity.clone(), found)
     }
 
-    /// How long the disk takes for a flush.
+    /// Draws the time that the disk takes for a flush.
     pub fn flush_time(&self) -> Duration {
         let mut inner = self.inner();
         let slow = inner.slow_disk;
@@ -323,7 +323,7 @@ impl Machine {
         }
     }
 
-    /// What workers use of their cards, each since it was measured last.
+    /// Measures the use that workers make of their cards, each since its last measurement.
     pub fn measure(&self) -> BTreeMap<WorkerId, WorkerUse> {
         let mut inner = self.inner();
         inner.supervised.iter_mut().filter_map(|(worker, own)| Some((*worker, own.measure()?))).collect()

@@ -1,4 +1,4 @@
-//! What clients asked and what they were told: the evidence against which promises are held.
+//! The requests of clients and the answers to them: the evidence against which promises are held.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tessera_ledger::RequestId;
 
 use crate::machine::now;
 
-/// What a client was told about a submission.
+/// The answer that a client received to a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// No answer yet.
@@ -38,7 +38,7 @@ pub struct Read {
     pub found: (u64, bool),
 }
 
-/// What a watcher was shown.
+/// A message that a watcher was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// The list, or what had happened before, is complete up to this revision.
@@ -132,7 +132,7 @@ impl History {
         self.kept().shown.push((watcher, shown));
     }
 
-    /// What watchers were shown since this was asked last.
+    /// Takes everything that watchers were shown since the last call.
     pub fn take_shown(&self) -> Vec<(usize, Shown)> {
         std::mem::take(&mut self.kept().shown)
     }

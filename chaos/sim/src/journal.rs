@@ -25,9 +25,9 @@ pub struct Applied {
     pub seen: Duration,
     pub before: State,
     pub requests: Vec<Request>,
-    /// What each was answered.
+    /// The answer to each request.
     pub outcomes: Vec<Outcome>,
-    /// What it changed, in order.
+    /// The changes of the entry, in order.
     pub events: Arc<[Event]>,
     pub after: Arc<State>,
 }
@@ -47,7 +47,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What was applied since this was asked last, in order.
+    /// Takes the entries that were applied since the last call, in order.
     ///
     /// # Errors
     /// The log was not applied one entry after the other, and the same by everybody.
@@ -60,7 +60,7 @@ impl Reader {
     }
 }
 
-/// What was seen of an entry first: the member, and a hash of what it came to.
+/// The first observation of an entry: the member, and a hash of the results.
 struct Print {
     member: String,
     hash: u64,
@@ -68,7 +68,7 @@ struct Print {
 
 #[derive(Default)]
 struct Kept {
-    /// What each reader has not taken yet.
+    /// Entries that each reader has not taken yet.
     news: Vec<Vec<Arc<Applied>>>,
     /// By revision; without a gap from the first one on.
     prints: BTreeMap<Revision, Print>,
@@ -96,7 +96,7 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a member's machine is looked on from.
+    /// The onlooker of a member's machine.
     pub fn seat(&self, member: &str) -> Arc<dyn Onlooker> {
         Arc::new(Seat { member: member.to_owned(), journal: self.clone() })
     }
@@ -155,7 +155,7 @@ impl Journal {
     }
 }
 
-/// What the newest entry of a state changed; `None` when the state has forgotten it already.
+/// The changes of the newest entry of a state; `None` when the state has forgotten them already.
 #[allow(clippy::disallowed_methods, reason = "the journal is where all others are shown it from")]
 fn own_events(state: &State) -> Option<Arc<[Event]>> {
     let forgotten = state.compacted() >= state.revision() && state.revision().0 > 0;

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use turmoil::Sim;
 
-/// What a fault does to a link.
+/// The effect of a fault on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cut {
     /// Everything waits and is delivered when the fault ends, as TCP's retransmission makes of a short interruption.
     Hold,
-    /// What the first machine of the pair (in the order of their names) sends is lost.
+    /// Messages that the first machine of the pair (in the order of their names) sends are lost.
     Forward,
-    /// What the second one sends is lost.
+    /// Messages that the second one sends are lost.
     Backward,
     /// Everything is lost; connections over the link stay silent for ever, as when a firewall forgets them.
     Lose,
@@ -40,7 +40,7 @@ impl Links {
         self.apply(sim, &pair);
     }
 
-    /// What `from` sends to `to` is lost.
+    /// Loses everything that `from` sends to `to`.
     pub fn silence(&mut self, sim: &Sim<'_>, fault: FaultId, from: &str, to: &str) {
         let cut = if from < to { Cut::Forward } else { Cut::Backward };
         self.cut(sim, fault, from, to, cut);

@@ -9,21 +9,21 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether this process simulates; before that, the system is asked.
+/// True if this process simulates; before that, the system is asked.
 static SIMULATING: AtomicBool = AtomicBool::new(false);
 /// Simulated nanoseconds since the run began.
 static NOW: AtomicU64 = AtomicU64::new(0);
 /// State of the generator behind `getrandom`.
 static ENTROPY: AtomicU64 = AtomicU64::new(0);
 
-/// What clocks read when a run begins: some days of uptime, so that nothing lies before zero.
+/// Reading of clocks when a run begins: some days of uptime, so that nothing lies before zero.
 const EPOCH: Duration = Duration::from_secs(1_000_000);
 /// 2026-01-01, the day of every run.
 const DAY: Duration = Duration::from_secs(1_767_225_600);
 /// Milliseconds of the day that have passed when the run begins.
 static BEGINS_AT: AtomicU64 = AtomicU64::new(0);
 
-/// What wall clocks show that are right when a run begins.
+/// The reading of correct wall clocks when a run begins.
 pub fn wall_epoch() -> Duration {
     DAY + Duration::from_millis(BEGINS_AT.load(Ordering::Relaxed))
 }

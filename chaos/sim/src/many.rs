@@ -14,7 +14,7 @@ use crate::script::Script;
 
 /// Real time that one run may take before it is taken for stuck.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How often it is looked whether a run is over.
+/// Interval between two checks of whether a run is over.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// One of many runs.
@@ -35,24 +35,24 @@ impl Run {
         self.script.map(|script| ["--script", script.name()]).into_iter().flatten().collect()
     }
 
-    /// How it is run again, and told.
+    /// The command that runs it again and prints its story.
     fn again(self) -> String {
         format!("tessera-sim replay {} {}", self.seed, self.arguments().join(" "))
     }
 }
 
-/// Which runs, and how.
+/// The runs to make, and the way to make them.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The program that runs one seed: this one.
     pub program: PathBuf,
     /// The runs, in order.
     pub runs: Vec<Run>,
-    /// When no further run is begun.
+    /// Time after which no further run is begun.
     pub until: Option<Instant>,
     /// Runs at once.
     pub jobs: usize,
-    /// Whether progress is told on standard error.
+    /// True if progress is reported on standard error.
     pub progress: bool,
 }
 

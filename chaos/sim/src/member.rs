@@ -67,18 +67,18 @@ pub struct Member {
     shown: watch::Receiver<Option<PoolHandle>>,
     flush: Option<Flush>,
     random: SmallRng,
-    /// What every flush takes longer at present.
+    /// Additional time of every flush at present.
     pub slow_disk: Duration,
     refuses: bool,
-    /// When a process that ended is started again.
+    /// Time at which a process that ended is started again.
     pub restart_at: Option<Duration>,
     story: Story,
     onlooker: Arc<dyn Onlooker>,
 }
 
-/// What a member reads from its own file, which nobody keeps the same on all members: how it batches, how often it
-/// takes snapshots and what it keeps of the log, how often it looks, when it suspects itself, and for how long it waits
-/// for a leader.
+/// Draws the settings that a member reads from its own file, which nobody keeps the same on all members: how it
+/// batches, how often it takes snapshots and what it keeps of the log, how often it looks, when it suspects itself, and
+/// for how long it waits for a leader.
 fn own_file(config: ServerConfig, seed: u64) -> ServerConfig {
     let mut random = SmallRng::seed_from_u64(seed ^ 0xf11e);
     let mut pick = |from: [u64; 3]| from[random.random_range(0..from.len())];
@@ -246,7 +246,7 @@ impl Member {
         self.ending.cancel();
     }
 
-    /// Whether its process ended by itself, or could not start, since it was started last.
+    /// Returns whether its process ended by itself, or could not start, since it was started last.
     pub fn refuses(&self) -> bool {
         self.refuses
     }
@@ -277,13 +277,13 @@ impl Member {
         self.process.is_some()
     }
 
-    /// What the member's services work with, once it runs.
+    /// The handle that the member's services work with, once it runs.
     pub fn pool(&self) -> Option<PoolHandle> {
         self.process.as_ref()?;
         self.shown.borrow().clone()
     }
 
-    /// Whether it believes that it leads, and in which term.
+    /// The term in which it believes that it leads; `None` when it does not.
     pub fn leads(&self) -> Option<u64> {
         let pool = self.pool()?;
         match *pool.leadership().borrow() {

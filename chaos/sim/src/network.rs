@@ -17,7 +17,7 @@ use tokio::io::{DuplexStream, copy_bidirectional, duplex};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use turmoil::net::{TcpListener, TcpStream};
 
-/// Where members serve.
+/// Port at which members serve.
 pub const PORT: u16 = 7400;
 /// Bytes that a kernel buffers for a process that does not read.
 const SOCKET_BUFFER: usize = 256 << 10;
@@ -25,7 +25,7 @@ const SOCKET_BUFFER: usize = 256 << 10;
 /// A connection that reached a process, and where it comes from.
 type Arrived = (DuplexStream, SocketAddr);
 
-/// What a process asks of its machine.
+/// A request of a process to its machine.
 enum Call {
     Dial { address: String, answer: oneshot::Sender<io::Result<DuplexStream>> },
     Listen { port: u16, accepted: mpsc::UnboundedSender<Arrived> },
@@ -196,7 +196,7 @@ impl Plug {
         let _ = self.calls.send(Call::Refuse { host: host.to_owned(), refused });
     }
 
-    /// How processes on this machine open connections.
+    /// The [`Outbound`] through which processes on this machine open connections.
     pub fn outbound(&self) -> Outbound {
         Outbound::new(Arc::new(self.clone()))
     }

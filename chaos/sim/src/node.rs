@@ -26,11 +26,11 @@ pub fn name(place: usize) -> String {
     format!("a{}", place + 1)
 }
 
-/// What an agent says of its host, beside the cards.
+/// The description of a host by its agent, beside the cards.
 #[derive(Clone, Debug)]
 pub struct Features {
     pub labels: BTreeMap<String, String>,
-    /// What it offers to workers; `None`: not known, and not limited.
+    /// Capacity that it offers to workers; `None`: not known, and not limited.
     pub host: Option<wire::HostCapacity>,
 }
 
@@ -49,7 +49,7 @@ pub struct Node {
     pub machine: Machine,
     /// Its agent, while there is one.
     pub agent: Option<Process>,
-    /// When an agent is started again.
+    /// Time at which an agent is started again.
     pub restart_at: Option<Duration>,
     /// Its door to the network.
     pub plug: Plug,

@@ -16,7 +16,7 @@ use crate::network::{PORT, Plug};
 use crate::story::Story;
 use crate::workload::{Ladder, SHIFT, SHIFT_WINDOW, TENANTS, WITH_LADDER};
 
-/// What the operator is told to do. Machines are named; addresses follow from the names.
+/// An order to the operator. Machines are named; addresses follow from the names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Found the cluster with these members, and set it up.
@@ -47,26 +47,26 @@ pub enum Order {
     Tidy,
 }
 
-/// What a pool is founded with.
+/// The settings that a pool is founded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// For how long leases are granted.
     pub leases: LeaseTimings,
     /// Blocks that graphics cards offer, in percent of those that they are rated for.
     pub offer: u32,
-    /// Whether jobs are moved without being asked.
+    /// True if jobs are moved without being asked.
     pub compacts: bool,
-    /// Whether jobs are laid over all cards rather than beside one another.
+    /// True if jobs are laid over all cards rather than beside one another.
     pub spread: bool,
     /// Log entries that ledgers remember the events of.
     pub event_limit: u64,
-    /// What all cards are rated for together.
+    /// Sum of the ratings of all cards, in TFLOPS.
     pub tflops: u64,
-    /// How many cards there are.
+    /// Number of cards.
     pub cards: u64,
 }
 
-/// What an operator works with.
+/// The client and the channels of an operator.
 #[derive(Clone)]
 pub struct Console {
     client: Client,

@@ -12,12 +12,12 @@ use tokio::time::{Instant, advance, sleep_until};
 
 use crate::machine::{mix, now};
 
-/// How fast a clock runs, in millionths above or below the world's.
+/// The deviation of a clock's rate from the world's, in millionths above or below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drift(pub i32);
 
 impl Drift {
-    /// What such a clock shows after `real`.
+    /// The time that such a clock shows after `real`.
     pub fn shown(self, real: Duration) -> Duration {
         let nanos = i128::try_from(real.as_nanos()).unwrap_or(i128::MAX);
         let shown = nanos + nanos * i128::from(self.0) / 1_000_000;
@@ -92,7 +92,7 @@ impl Process {
         self.stopped
     }
 
-    /// Whether it is there, running or stopped.
+    /// Returns whether it is there, running or stopped.
     pub fn is_there(&self) -> bool {
         self.runtime.is_some()
     }

@@ -12,7 +12,7 @@ use crate::many;
 use crate::report::Report;
 use crate::script::Script;
 
-/// What is to be proved.
+/// The bugs to catch, and the runs to catch them in.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The program that runs a seed.
@@ -22,13 +22,13 @@ pub struct Plan {
     pub first: u64,
     /// Most seeds for each; `None`: as many as are stated for it.
     pub most: Option<u64>,
-    /// When no further run is begun.
+    /// Time after which no further run is begun.
     pub until: Option<Instant>,
     /// Runs at once.
     pub jobs: usize,
 }
 
-/// How it went with one bug.
+/// The result for one bug.
 #[derive(Clone, Debug)]
 pub struct Proof {
     pub bug: Bug,
@@ -51,7 +51,7 @@ pub const fn stated(bug: Bug) -> u64 {
     }
 }
 
-/// Whether the simulation can see it.
+/// Returns whether the simulation can see it.
 #[must_use]
 pub const fn is_visible(bug: Bug) -> bool {
     stated(bug) > 0

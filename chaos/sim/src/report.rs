@@ -1,4 +1,4 @@
-//! What a run says of itself to whoever started it, and what many runs come to together.
+//! The report of a run to whoever started it, and the summary of many runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::oracle::sights;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub seed: u64,
-    /// What was broken: the oracle, and what it said.
+    /// The violation: the oracle, and its message.
     pub violation: Option<(String, String)>,
     pub simulated_ms: u64,
     /// Digest of the story, and its number of lines.
@@ -75,12 +75,12 @@ impl Summary {
         legal().into_iter().filter(|name| !self.coverage.hits.contains_key(name)).collect()
     }
 
-    /// What workloads are there for and was not seen.
+    /// The sights that workloads are there for and that were not seen.
     pub fn unseen(&self) -> Vec<&'static str> {
         sights::ALL.into_iter().filter(|sight| !self.coverage.hits.contains_key(&sights::named(sight))).collect()
     }
 
-    /// Who was never hit on purpose, and when.
+    /// The pairs of a moment and a victim that were never made on purpose.
     pub fn never_hit_on_purpose(&self) -> Vec<String> {
         Pair::all().map(Pair::name).filter(|name| !self.faults.contains_key(name)).collect()
     }

@@ -1,4 +1,4 @@
-//! What a seed decides before anything happens: how many of everything, which settings, which clocks.
+//! The decisions of a seed before anything happens: numbers of everything, settings, clocks.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::operator::Terms;
 use crate::process::Drift;
 use crate::script::Script;
 
-/// How long a run with a script has faults.
+/// Time with faults in a run with a script.
 const SCRIPTED: Duration = Duration::from_secs(38);
 
 /// Time with faults in a run with a stranger: until members listen to one another again, a minute after its last word.
 const STRANGE: Duration = Duration::from_secs(94);
 
-/// How long a run may take in which everything is interrupted on purpose; it ends when that is done.
+/// Longest time of a run in which everything is interrupted on purpose; it ends when that is done.
 const INTERRUPTED: Duration = Duration::from_secs(1_800);
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub seed: u64,
-    /// What time of the day it begins at: some time before the windows of workloads close, so that they do and open
+    /// Time of the day at which it begins: some time before the windows of workloads close, so that they do and open
     /// again within the run.
     pub begins_at: Duration,
     /// Founding members.
@@ -39,9 +39,9 @@ pub struct Scenario {
     pub nodes: Vec<Vec<(CardKind, u64)>>,
     /// Clients that submit.
     pub clients: usize,
-    /// How far simulated time moves in one step.
+    /// Simulated time of one step.
     pub step: Duration,
-    /// How long there are faults.
+    /// Time with faults.
     pub trouble: Duration,
     /// Bounds of the network's delay.
     pub latency: (Duration, Duration),
@@ -49,30 +49,30 @@ pub struct Scenario {
     pub leases: LeaseTimings,
     /// Blocks that graphics cards offer at first, in percent.
     pub offer: u32,
-    /// Whether jobs are moved without being asked, so that free blocks come together.
+    /// True if jobs are moved without being asked, so that free blocks come together.
     pub compacts: bool,
     /// Log entries that ledgers remember the events of.
     pub event_limit: u64,
     /// Settings of consensus; members have their own files beside.
     pub consensus: ConsensusConfig,
-    /// How far clocks may drift, in millionths.
+    /// Largest drift of clocks, in millionths.
     pub drift: i32,
     /// Bounds of how long programs compute, in milliseconds.
     pub computes_ms: (u32, u32),
-    /// Whether clients move jobs above all.
+    /// True if clients move jobs above all.
     pub moves: bool,
-    /// Whether clients submit only such jobs as leave room elsewhere to be moved to.
+    /// True if clients submit only such jobs as leave room elsewhere to be moved to.
     pub small: bool,
-    /// Whether jobs are laid over all cards rather than beside one another.
+    /// True if jobs are laid over all cards rather than beside one another.
     pub spread: bool,
-    /// Whether there are faults at all.
+    /// True if there are faults at all.
     pub faults: bool,
     /// Faults on purpose, in the place of drawn ones.
     pub script: Option<Script>,
 }
 
 impl Scenario {
-    /// What a seed decides.
+    /// Makes the scenario that a seed decides.
     pub fn of(seed: u64) -> Self {
         let drawn = Self::drawn(seed);
         let drawn = if drawn.moves { drawn.for_moves() } else { drawn };
@@ -179,7 +179,7 @@ impl Scenario {
         self.nodes.iter().flatten().map(|(_, tflops)| *tflops)
     }
 
-    /// What the pool is founded with.
+    /// The settings that the pool is founded with.
     pub fn terms(&self) -> Terms {
         Terms {
             leases: self.leases,
@@ -230,7 +230,8 @@ pub fn brisk() -> LeaseTimings {
     LeaseTimings { heartbeat, stop_after: stop_after * 2, kill_after: kill_after * 2, regrant_after: regrant_after * 2 }
 }
 
-/// How often leaders look, and what they allow agents.
+/// The timings of leaders: intervals of their checks and ticks, and the time that they leave agents to end a job over
+/// its limit.
 pub fn timings() -> Timings {
     Timings {
         check: Duration::from_millis(250),

@@ -70,7 +70,7 @@ pub enum Script {
 /// A fault that a script has for some moment.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// When it begins, from the script's own beginning.
+    /// Time at which it begins, from the script's own beginning.
     pub after: Duration,
     pub lasts: Duration,
     pub fault: Fault,
@@ -151,7 +151,7 @@ impl Script {
         (seed % EVERY == EVERY - 1).then(|| Self::ALL[turn])
     }
 
-    /// What happens when; `None` while the pool is not ready for it: nobody leads, or no node works.
+    /// The faults and their times; `None` while the pool is not ready for them: nobody leads, or no node works.
     pub fn schedule(self, pool: &Simulation) -> Option<Vec<Scheduled>> {
         let leader = pool.members.iter().find(|member| member.leads().is_some())?.name.clone();
         let busiest = pool.nodes.iter().max_by_key(|node| node.machine.supervisors())?;
@@ -312,7 +312,7 @@ fn astray(pool: &Simulation, leader: &str) -> Vec<Scheduled> {
     (0u64..).zip(places).map(|(turn, place)| at(turn * 7_000, 6_000, Fault::Leap(place, 10))).collect()
 }
 
-/// What cards offer changes while they are full, and what is free is put together while some of it goes away.
+/// Changes the offers of cards while they are full, and compacts free blocks while nodes lose power.
 fn scattered(pool: &Simulation) -> Vec<Scheduled> {
     let offers = (0u64..).zip([200, 100, 150, 100]);
     let offers = offers.map(|(turn, percent)| at(turn * 8_000, 1, Fault::Operate(Order::Offer(percent))));

@@ -27,7 +27,7 @@ use crate::story::Story;
 use crate::stranger::Stranger;
 use crate::world::World;
 
-/// How often oracles look.
+/// Interval between two looks of the oracles.
 const LOOK: Duration = Duration::from_millis(20);
 /// Time for founding, before the first fault.
 const FOUNDING: Duration = Duration::from_secs(3);
@@ -36,15 +36,15 @@ const REST: Duration = Duration::from_secs(1);
 /// The longest that a run takes after healing; the oracle of liveness has spoken before.
 const LONGEST: Duration = Duration::from_secs(620);
 
-/// How a run went.
+/// The result of a run.
 pub struct Outcome {
-    /// What was broken, if anything.
+    /// The violation, if any.
     pub violation: Option<Violation>,
     /// Simulated time.
     pub simulated: Duration,
     /// Transitions of the ledger that were seen.
     pub coverage: Coverage,
-    /// How often each kind of fault was made.
+    /// Number of faults made, by kind.
     pub faults: BTreeMap<String, u64>,
     /// Programs that computed.
     pub computations: u64,
@@ -54,16 +54,16 @@ pub struct Outcome {
 
 /// The pool and everything around it.
 pub struct Simulation {
-    /// What the seed decided.
+    /// The parameters of the run: drawn from the seed, unless a script or a calm run was asked for.
     pub scenario: Scenario,
     /// The network.
     pub sim: Sim<'static>,
     /// Members, founders first.
     pub members: Vec<Member>,
     pub nodes: Vec<Node>,
-    /// Where the operator is told what to do.
+    /// Channel of orders to the operator.
     pub orders: mpsc::UnboundedSender<Order>,
-    /// What the operator has done.
+    /// Channel of orders that the operator has carried out.
     pub done: mpsc::UnboundedReceiver<Order>,
     pub story: Story,
     /// Links that are not whole.

@@ -19,7 +19,7 @@ struct Told {
     aloud: bool,
 }
 
-/// Where everything that happens is told. Clones tell the same story.
+/// The record of everything that happens. Clones record the same story.
 #[derive(Clone, Default)]
 pub struct Story(Arc<Mutex<Told>>);
 

@@ -19,24 +19,24 @@ use crate::machine::now;
 use crate::story::Story;
 use crate::world::{Computation, Share, World};
 
-/// How long a kill may take before it is called unconfirmed, as agents have it by default.
+/// Time after which a kill is called unconfirmed, as agents have it by default.
 const KILL_CONFIRMATION: Duration = Duration::from_secs(3);
 
-/// How long a killed program may outlast its lease: less than what lies between the end of a lease and the loss of a
-/// node. That much is assumed of kernels (docs/failure-model.md); while the lease is renewed a kill may hang for
-/// longer.
+/// Longest time by which a killed program outlasts its lease: less than what lies between the end of a lease and the
+/// loss of a node. That much is assumed of kernels (docs/failure-model.md); while the lease is renewed a kill may hang
+/// for longer.
 const OUTLASTS_LEASE: Duration = Duration::from_millis(300);
 
-/// What a supervisor stands on while it acts.
+/// The surroundings of a supervisor while it acts.
 pub struct Ground<'a> {
     /// The boot clock.
     pub boot: BootTime,
     /// The wall clock.
     pub unix_ms: u64,
     pub machine: &'a str,
-    /// Where what happens is told.
+    /// The story in which events are recorded.
     pub story: &'a Story,
-    /// Where programs record that they compute.
+    /// The world in which programs record that they compute.
     pub world: &'a World,
 }
 
@@ -46,14 +46,14 @@ impl Ground<'_> {
     }
 }
 
-/// What a program does, as its job says in its environment.
+/// The behaviour of a program, as its job sets it in its environment; hanging is drawn.
 #[derive(Clone, Copy, Debug)]
 struct Behaviour {
     runs_for: Duration,
     exit_code: i32,
-    /// How long it takes to end after the signal to stop; `None`: it does not care for the signal.
+    /// Time that it takes to end after the signal to stop; `None`: it ignores the signal.
     stops_within: Option<Duration>,
-    /// How long it hangs in the kernel after a kill.
+    /// Time for which it hangs in the kernel after a kill.
     hangs_for: Duration,
     /// For how long attempts before it have computed, as far as that was saved.
     computed: Duration,
@@ -81,7 +81,7 @@ impl Behaviour {
 
 struct Program {
     began: Duration,
-    /// When it was measured last.
+    /// Time of the last measurement.
     measured: Duration,
     /// Between which moments it computes nothing.
     stands_still: Option<(Duration, Duration)>,
@@ -113,7 +113,7 @@ pub struct Supervised {
     program: Option<Program>,
     /// It gets no turn: the machine is too busy.
     starved: bool,
-    /// What came meanwhile.
+    /// Requests that came meanwhile.
     waiting: Vec<Request>,
     abandoned: bool,
     exited: Option<Exit>,
@@ -179,7 +179,7 @@ impl Supervised {
         running.map_or(self.computed, |running| self.behaviour.computed + running)
     }
 
-    /// What it uses of its cards, all alike, since it was measured last: a worker whose program has not begun uses
+    /// Measures the use of its cards, all alike, since the last measurement: a worker whose program has not begun uses
     /// nothing.
     pub fn measure(&mut self) -> Option<WorkerUse> {
         let utilization = self.program.as_mut().map_or(Some(0.0), Program::measure)?;
@@ -192,7 +192,7 @@ impl Supervised {
         Some(used)
     }
 
-    /// Whether nothing of the program is left.
+    /// Returns whether nothing of the program is left.
     pub fn is_gone(&self) -> bool {
         self.program.is_none()
     }
@@ -206,7 +206,7 @@ impl Supervised {
         notices
     }
 
-    /// What was published since this was asked last.
+    /// Takes the status that was published since the last call.
     pub fn take_published(&mut self) -> Option<Status> {
         self.published.take()
     }

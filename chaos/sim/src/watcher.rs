@@ -15,10 +15,10 @@ use crate::history::{History, Shown};
 use crate::network::Plug;
 use crate::story::Story;
 
-/// How often a watcher looks whether the day is over.
+/// Interval between two checks of whether the day is over.
 const GLANCE: Duration = Duration::from_millis(250);
 
-/// What a watcher works with.
+/// The settings, connections and records of a watcher, and the sign that the day is over.
 pub struct Desk {
     pub name: String,
     /// Its number among the watchers.
@@ -28,7 +28,7 @@ pub struct Desk {
     pub members: Arc<[Address]>,
     /// Seed of everything that it does.
     pub seed: u64,
-    /// Where it keeps what it was shown.
+    /// Record of what it was shown.
     pub history: History,
     pub story: Story,
     /// The day is over: nothing new is begun.

@@ -37,11 +37,11 @@ const LOUD: (&str, &str) = ("noise", "loud");
 pub struct Window {
     /// As it is written.
     pub text: &'static str,
-    /// How long it stays open.
+    /// Duration for which it stays open.
     pub lasts: Duration,
 }
 
-/// What follows for a job of [`WITH_LADDER`] that computes nothing.
+/// The steps that are taken for a job of [`WITH_LADDER`] that computes nothing.
 pub struct Ladder;
 
 impl Ladder {
@@ -67,7 +67,7 @@ impl Ladder {
     }
 }
 
-/// What the jobs of one client look like.
+/// Properties of the jobs of one client.
 #[derive(Clone, Copy, Debug)]
 pub struct Taste {
     /// Blocks of the largest card.
@@ -110,7 +110,7 @@ impl Gang {
     }
 }
 
-/// How a job saves what it has computed.
+/// The way in which a job saves its computed work.
 struct Saving {
     cooperative: bool,
     every: Option<prost_types::Duration>,
@@ -136,7 +136,7 @@ impl Saving {
     }
 }
 
-/// Where in its life a program computes nothing, once.
+/// A pause in the life of a program, in which it computes nothing: most programs have none, and none has two.
 struct Pause {
     from_ms: u32,
     lasts_ms: u32,
@@ -249,7 +249,7 @@ fn labels(random: &mut SmallRng, queue: &str) -> BTreeMap<String, String> {
     loud.into_iter().chain(kept).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// What a worker asks of its host: a few of them fill one.
+/// The host request of a worker: a few of them fill one host.
 fn host(random: &mut SmallRng) -> Option<v1::HostRequest> {
     random.random_bool(0.4).then(|| v1::HostRequest {
         milli_cpus: random.random_range(1..=12) * 500,

@@ -1,5 +1,5 @@
-//! What really computes, and what really became of every worker: the truth on the machines, against which the ledger is
-//! held.
+//! The truth on the machines, against which the ledger is held: the programs that compute, and the fate of every
+//! worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +19,9 @@ pub struct Computation {
     pub worker: WorkerId,
     pub job: u64,
     pub machine: String,
-    /// What it was told that it has, last.
+    /// Shares that it was last told it has.
     pub shares: Vec<Share>,
-    /// What each worker of its job needs of the host.
+    /// Host request of each worker of its job.
     pub host: HostRequest,
     pub began: Duration,
     /// For how long those before it had computed, by the checkpoint that it was started with.
@@ -30,7 +30,7 @@ pub struct Computation {
     pub stands_still: Option<(Duration, Duration)>,
 }
 
-/// What a program is told that it has of one card: blocks and memory. The ledger may renumber blocks within a card
+/// The share of one card that a program is told it has: blocks and memory. The ledger may renumber blocks within a card
 /// while it runs, and then it is told anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share {
@@ -56,7 +56,7 @@ impl Share {
     }
 }
 
-/// What really computes.
+/// The computations on all machines, and the fates of their workers.
 #[derive(Clone, Default)]
 pub struct World {
     seen: Arc<Mutex<Seen>>,
@@ -64,23 +64,23 @@ pub struct World {
     pub shelf: Shelf,
 }
 
-/// What really became of a worker.
+/// The true fate of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
     /// Its program was started.
     pub began: bool,
-    /// How its program ended; `None` while it runs, and when it was torn away with its supervisor or machine.
+    /// Exit of its program; `None` while it runs, and when it was torn away with its supervisor or machine.
     pub exit: Option<Exit>,
     /// It ended without having been told to.
     pub by_itself: bool,
-    /// Why, in the eyes of its supervisor.
+    /// Cause of its end, in the eyes of its supervisor.
     pub cause: Option<Cause>,
     /// Its supervisor was killed, its machine lost power, or its agent died before it was begun: nobody can know how it
     /// ended.
     pub torn_away: bool,
     /// Between which moments its program computed nothing.
     pub stands_still: Option<(Duration, Duration)>,
-    /// When its program ended, if that was seen.
+    /// Time at which its program ended, if that was seen.
     pub ended: Option<Duration>,
 }
 
@@ -113,7 +113,8 @@ impl World {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether that rank of a job has stood still: its program does so once, also when it begins from the beginning.
+    /// Returns whether that rank of a job has stood still: its program does so once, also when it begins from the
+    /// beginning.
     pub fn has_stood_still(&self, job: u64, rank: Rank) -> bool {
         self.seen().stood_still.contains(&(job, rank))
     }
@@ -170,7 +171,7 @@ impl World {
         self.seen().fates.entry(worker).or_default().cause = cause;
     }
 
-    /// What really became of a worker.
+    /// The true fate of a worker.
     pub fn fate(&self, worker: WorkerId) -> Fate {
         self.seen().fates.get(&worker).copied().unwrap_or_default()
     }
@@ -180,12 +181,12 @@ impl World {
         self.seen().restarts.insert(machine.to_owned(), now());
     }
 
-    /// When an agent was started there last.
+    /// Time at which an agent was last started there.
     pub fn restarted_at(&self, machine: &str) -> Option<Duration> {
         self.seen().restarts.get(machine).copied()
     }
 
-    /// What computes now.
+    /// The computations that run now.
     pub fn live(&self) -> Vec<Computation> {
         self.seen().live.values().cloned().collect()
     }
@@ -210,12 +211,12 @@ impl World {
         self.seen().without_checkpoint.insert(worker);
     }
 
-    /// Whether that is so.
+    /// Returns whether a worker was not started because its checkpoint could not be had.
     pub fn is_without_checkpoint(&self, worker: WorkerId) -> bool {
         self.seen().without_checkpoint.contains(&worker)
     }
 
-    /// How many programs were started.
+    /// The number of programs that were started.
     pub fn began(&self) -> u64 {
         self.seen().began
     }

@@ -79,8 +79,8 @@ fn everybody_is_hit_at_every_step() {
     say(&format!("on purpose everybody was hit at every step: {all} pairs in {SHARES} runs"));
 }
 
-/// What is run on every machine must meet all that workloads are there for. When the simulation or the pool has
-/// changed, other runs come of the same seeds; what none of them meets any more needs a workload or a script that does.
+/// The runs on every machine must meet all that workloads are there for. When the simulation or the pool has changed,
+/// other runs come of the same seeds; what none of them meets any more needs a workload or a script that does.
 #[test]
 fn nothing_is_broken_and_everything_is_met() {
     let until = Instant::now() + BOUND;

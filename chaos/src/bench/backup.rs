@@ -1,5 +1,6 @@
-//! What it takes to save the whole ledger to a file, to look whether the file is whole, to make a member's data
-//! folder of it, and until a member that is started on that folder answers with everything in it.
+//! Measures a backup and a restore: saving the whole ledger to a file, inspecting the file for completeness, making a
+//! member's data folder of it, and the time until a member that is started on that folder answers with everything in
+//! it.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -22,10 +23,10 @@ use crate::{poll, ports};
 
 /// Longest wait for the restored member to serve.
 const SERVING: Duration = Duration::from_secs(120);
-/// How often it is asked, and how long one question may take.
+/// Interval between two requests to the restored member, and the deadline of each.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 const ASK: Duration = Duration::from_millis(500);
-/// How long it may take to end.
+/// Longest time for the restored member to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 /// Blocks of the pool.
 const BLOCKS: u32 = 16;

@@ -1,6 +1,6 @@
-//! What the loss of the leader costs: it is lost again and again, in one of four ways, while a steady stream of writes
-//! goes on, and the time from the loss until a write that was started after it is acknowledged is taken. Everything
-//! acknowledged is read back at the end, and long-running workers must not have noticed.
+//! Measures the cost of losing the leader: it is lost again and again, in one of four ways, while a steady stream of
+//! writes continues, and the time from the loss until a write that was started after it is acknowledged is taken.
+//! Everything acknowledged is read back at the end, and long-running workers must not have noticed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::writer::Writer;
 const BOUND: Duration = Duration::from_secs(30);
 /// Time for one put into etcd; the stream starts another one long before. The same for all times, as for its users.
 const PUT: Duration = Duration::from_millis(150);
-/// So many sentences of those whose writes were given up are shown; the JSON has them all.
+/// Errors of abandoned writes that are printed per summary; the JSON has them all.
 const SHOWN: usize = 3;
 /// Name of the submitted jobs.
 const STREAM: &str = "stream";
@@ -68,14 +68,14 @@ pub struct Options {
     pub etcd_times: Vec<Times>,
 }
 
-/// What one system did.
+/// The results of one system.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Which system, at which times.
+    /// Name of the system, with the times that it is configured with.
     pub system: String,
-    /// How its leader was lost.
+    /// The way in which its leader was lost.
     pub way: String,
-    /// How often.
+    /// Number of losses.
     pub times: usize,
     /// From the loss to the acknowledgement of a write started after it.
     pub loss_to_accepted: Percentiles,
@@ -87,7 +87,7 @@ pub struct Summary {
     pub acknowledged: usize,
     /// Writes that were given up.
     pub failed: usize,
-    /// What was said to those whose writes were given up, each sentence once.
+    /// The errors of the writes that were given up, each message once.
     pub said: BTreeSet<String>,
     pub read_back: Findings,
     /// Workers that stayed, and how many of them were disturbed; absent for etcd.
@@ -113,9 +113,9 @@ impl Summary {
 /// The workers that stayed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Workers {
-    /// How many.
+    /// Number of workers.
     pub watched: usize,
-    /// How many of them were disturbed.
+    /// Number of workers that were disturbed.
     pub disturbed: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a pool costs that nobody asks anything of: processor time of each member while agents only keep their sessions.
+//! Measures the cost of a pool that is not used: processor time of each member while agents only keep their sessions.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! How long it takes to suspend a job with a state of some size, to resume it, and to move it to another node: real
+//! Measures the time to suspend a job with a state of some size, to resume it, and to move it to another node: real
 //! agents, real files, fsync on. One program ([`super::saver`]) writes its state when it is told to stop, and looks at
 //! it when it goes on; one also saves while it runs, so that most of its state is where it goes before it stops; and
 //! one knows of nothing and is dumped.
@@ -21,7 +21,7 @@ use crate::report::{cells, mib};
 use crate::tessera::{Cards, Job, Pool, Submitter};
 use crate::witness::{between, unix_nanos};
 
-/// How long anything may take.
+/// Longest wait for any step of a run.
 const BOUND: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -42,7 +42,7 @@ pub struct Options {
     pub times: usize,
 }
 
-/// What was seen with one size.
+/// The figures of one size of state.
 #[derive(Clone, Debug, Serialize)]
 struct Summary {
     mode: &'static str,
@@ -53,7 +53,7 @@ struct Summary {
     keep: Option<Percentiles>,
     /// From the call until the program runs and has its state.
     resume: Option<Percentiles>,
-    /// Of a move to another node: from the end of the program until it runs there and has its state.
+    /// Downtime of a move to another node: from the end of the program until it runs there and has its state.
     downtime: Option<Percentiles>,
 }
 
@@ -194,7 +194,7 @@ async fn gap(pool: &Pool, job: u64, began: u64, ended: u64) -> Result<(u64, u64)
     .await
 }
 
-/// Whether a job runs, in its attempt of this number.
+/// Succeeds if the job is running, in attempt number `attempts`.
 async fn runs_as(pool: &Pool, job_id: u64, attempts: u32) -> Result<()> {
     let job = job(pool, job_id).await?;
     ensure!(
@@ -245,7 +245,7 @@ async fn is(pool: &Pool, job_id: u64, state: JobState) -> Result<()> {
     Ok(())
 }
 
-/// When the run of this number started, once it has.
+/// Waits for the run of this number to start, and returns its start in nanoseconds since 1970.
 async fn starts(pool: &Pool, job: u64, run: usize) -> Result<u64> {
     let what = format!("run {run} of job {job}");
     poll::until(&what, BOUND, LOOK, || async {
@@ -254,7 +254,7 @@ async fn starts(pool: &Pool, job: u64, run: usize) -> Result<u64> {
     .await
 }
 
-/// When the run of this number had written its state and ended.
+/// The time, in nanoseconds since 1970, at which the run of this number had written its state and ended.
 fn ends(pool: &Pool, job: u64, run: usize) -> Result<u64> {
     let text = fs::read_to_string(ended(pool.stand.folder(), job)).context("no run has ended")?;
     let line = text.lines().nth(run - 1).with_context(|| format!("run {run} of job {job} has not ended"))?;

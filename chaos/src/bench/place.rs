@@ -1,6 +1,6 @@
-//! How many jobs the control plane places: from submission through decision and commit, durable on two of three
-//! members, to the order that reaches the node. Nodes hold sessions only and start no process, so that the figures are
-//! the control plane's.
+//! Measures the placement throughput of the control plane: from submission through decision and commit, durable on two
+//! of three members, to the order that reaches the node. Nodes hold sessions only and start no process, so that the
+//! figures are the control plane's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::tessera::{Cards, Job, Members, Nodes, Ordered, Submitter};
 use crate::trio::{Seat, Trio};
 use crate::writer::Writer;
 
-/// How long the last orders may take to come once nobody submits any more.
+/// Longest wait for the last orders once nobody submits any more.
 const LAST_ORDERS: Duration = Duration::from_secs(60);
 /// The name of all of them.
 const JOB: &str = "placed";
@@ -195,7 +195,7 @@ fn latencies(
     Distribution::of(all).percentiles().context("no submission began while it counted")
 }
 
-/// When the submission of each job began.
+/// Start of the submission of each job.
 #[derive(Clone, Debug, Default)]
 struct Begun(Arc<Mutex<BTreeMap<u64, Instant>>>);
 

@@ -1,5 +1,5 @@
-//! How long it takes from submitting an urgent job until its process runs in the place of a less urgent one that holds
-//! the whole card, and ends as soon as it is told to: what preemption itself takes, without the grace of a victim.
+//! Measures the time from submitting an urgent job until its process runs in the place of a less urgent one that holds
+//! the whole card, and ends as soon as it is told to: the cost of preemption itself, without the grace of a victim.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -14,7 +14,7 @@ use crate::report::cells;
 use crate::tessera::{Cards, Job, Pool, Submitter};
 use crate::witness::{between, unix_nanos};
 
-/// How long anything may take.
+/// Longest wait for any step of a run.
 const BOUND: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// Blocks of the card, all of which each job wants.
@@ -33,7 +33,7 @@ pub struct Options {
     pub times: u64,
 }
 
-/// What was seen.
+/// The figures of the benchmark.
 #[derive(Clone, Debug, Serialize)]
 struct Summary {
     times: usize,

@@ -1,5 +1,5 @@
-//! What a member costs that has much to remember: resident memory with many queued jobs, and the time from starting its
-//! process again after SIGKILL until it answers a linearizable read with all of them in it.
+//! Measures the cost of a large state to a member: resident memory with many queued jobs, and the time from restarting
+//! its process after SIGKILL until it answers a linearizable read with all of them in it.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -20,7 +20,7 @@ use crate::trio::{Loss, Seat, Trio};
 const BLOCKS: u32 = 16;
 /// Longest wait for a member to serve.
 const SERVING: Duration = Duration::from_secs(120);
-/// How often a starting member is asked, and how long one question may take.
+/// Pause before a starting member is asked again, and the time limit of each request.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 const ASK: Duration = Duration::from_millis(500);
 
@@ -44,7 +44,7 @@ pub struct Options {
     pub rounds: usize,
 }
 
-/// Who is killed and started again.
+/// The members that are killed and started again.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Who {

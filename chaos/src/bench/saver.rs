@@ -15,7 +15,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::witness::{Stand, Testimony, between, unix_nanos};
 
-/// Of a program that changes little: the part of its state that changes between two saves.
+/// Ratio of the whole state to the part that changes between two saves, for a program that changes little.
 const CHANGES: u64 = 16;
 /// A program that did nothing for so long was interrupted.
 const GAP: Duration = Duration::from_millis(5);
@@ -48,7 +48,7 @@ pub fn gaps(stand: &Path, job: u64) -> PathBuf {
     stand.join(format!("{job}.gaps"))
 }
 
-/// What a worker does: it says that it runs and has its state, and does as its way to save demands.
+/// Runs a worker: it testifies that it runs and has its state, and then saves as `saves` demands.
 ///
 /// # Errors
 /// It has not what it wrote, or something cannot be written.

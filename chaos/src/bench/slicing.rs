@@ -1,6 +1,7 @@
-//! What workers get of a card on which they take turns, beside what their blocks say; what all of them get together,
-//! beside one that has the card alone; and how often the card is switched before and after compaction. Real agents,
-//! supervisors and control groups; the workers compute on a processor in the card's place.
+//! Measures the shares that workers get of a card on which they take turns, beside the shares that their blocks give
+//! them; the work of all of them together, beside that of one that has the card alone; and the switches of the card
+//! before and after compaction. Real agents, supervisors and control groups; the workers compute on a processor in the
+//! card's place.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -18,12 +19,12 @@ use crate::options::Common;
 use crate::poll;
 use crate::tessera::{Cards, Job, Pool, Submitter, node_name};
 
-/// How long anything may take.
+/// Longest wait for a worker to compute, or for a job to be over.
 const BOUND: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// Blocks of the card, so that one of them is a hundredth of it.
 const BLOCKS: u32 = 100;
-/// What the workers hold, in each measurement.
+/// Blocks held by the workers, in each measurement.
 const HELD: [&[u32]; 11] = [
     &[1, 99],
     &[5, 95],
@@ -49,13 +50,13 @@ pub struct Options {
     pub window: Duration,
 }
 
-/// What workers got together.
+/// The results of workers that share a card.
 #[derive(Clone, Debug, Serialize)]
 struct Got {
     held: Vec<u32>,
-    /// Of what all of them got, in percent.
+    /// Share of each worker in the work of all of them, in percent.
     percent: Vec<f64>,
-    /// What all of them got, of what one gets alone, in percent.
+    /// Work of all workers together, in percent of the work of one that has the card alone.
     together_percent: f64,
     switches_per_round: f64,
 }
@@ -111,7 +112,7 @@ fn row(got: &Got) -> [String; 5] {
     ]
 }
 
-/// What workers count in a second that hold so much.
+/// Runs workers that hold these blocks, and returns the counts per second of each.
 async fn measure(pool: &Pool, held: &[u32], window: Duration) -> Result<Vec<f64>> {
     let jobs = start(pool, held, false).await?;
     let rates = rates(pool, held.len(), window).await?;
@@ -167,7 +168,7 @@ async fn end(pool: &Pool, jobs: Vec<u64>) -> Result<()> {
     Ok(())
 }
 
-/// What the card's newest reading says.
+/// The time slicing in the newest reading of the card.
 async fn slicing(pool: &Pool) -> Result<TimeSlicing> {
     let node = Some(NodeRef { r#ref: Some(node_ref::Ref::Name(node_name(0))) });
     let request = GetCardRequest { node, ..GetCardRequest::default() };
@@ -196,7 +197,7 @@ fn count(path: &Path) -> Result<u64> {
     Ok(u64::from_le_bytes(bytes.try_into().ok().context("it holds no count")?))
 }
 
-/// What a worker does: it computes, and counts.
+/// Runs a worker: it computes without end, and writes its count to `counts`.
 ///
 /// # Errors
 /// It cannot write.

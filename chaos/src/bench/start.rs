@@ -1,4 +1,4 @@
-//! How long it takes from submitting a job until its process runs, on a pool that is lightly loaded: the worker writes
+//! Measures the time from submitting a job until its process runs, on a pool that is lightly loaded: the worker writes
 //! down the time at which it came to run.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::report::cells;
 use crate::tessera::{Cards, Job, Pool, Submitter};
 use crate::witness::{Stand, Testimony, between, unix_nanos};
 
-/// How long the last jobs may take to be over.
+/// Longest wait for a job to be over.
 const OVER: Duration = Duration::from_secs(60);
 
 /// Submits jobs at a steady, low rate and takes the time until each one's process runs
@@ -48,7 +48,7 @@ struct Times {
     granted: Option<u64>,
 }
 
-/// What was seen.
+/// The figures of the benchmark.
 #[derive(Clone, Debug, Serialize)]
 struct Summary {
     jobs: usize,
@@ -154,7 +154,8 @@ fn summarize(all: &[Times], options: &Options) -> Result<Summary> {
     })
 }
 
-/// What a worker does: it says that it runs, since `began` in nanoseconds since 1970, and stays or not.
+/// Runs a worker: it testifies that it has been running since `began`, in nanoseconds since 1970, and stays if `stay`
+/// is set.
 ///
 /// # Errors
 /// It has no job, or the stand cannot be written.

@@ -1,5 +1,5 @@
-//! What the control plane can take: submissions per second and their latency with some clients at a time, three
-//! members, fsync on, beside three members of etcd taking puts of the same size on the same disk in the same run.
+//! Measures the capacity of the control plane: submissions per second and their latency with some clients at a time,
+//! three members, fsync on, beside three members of etcd taking puts of the same size on the same disk in the same run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -80,7 +80,7 @@ pub enum Ask {
     Any,
 }
 
-/// Which run.
+/// The parameters that identify a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Which {
     system: &'static str,
@@ -92,7 +92,7 @@ struct Which {
     leader: Seat,
 }
 
-/// What one run saw.
+/// The measurements of one run.
 #[derive(Clone, Debug, Serialize)]
 struct Run {
     #[serde(flatten)]
@@ -197,14 +197,14 @@ async fn etcd(
     Ok(runs)
 }
 
-/// Who puts into etcd: one for each connection that so many clients share, requests of so many bytes.
+/// Makes the clients of etcd: one for each connection that `clients` clients share, with requests of `bytes` bytes.
 pub(super) fn putters(members: &Etcd, ask: Ask, leader: Seat, clients: usize, bytes: usize) -> Result<Vec<Putter>> {
     let put = Put { value: Bytes::from(vec![b'x'; size_of_value(bytes)]), keys: Some(KEYS), deadline: PUT };
     let asked = |seats: [Seat; MEMBERS]| Putter::new(&members.addresses()[seats[0].0..=seats[0].0], put.clone());
     orders(ask, leader, connections(clients)).map(asked).collect()
 }
 
-/// How many connections so many clients share: the same for both systems.
+/// The number of connections that `clients` clients share: the same for both systems.
 pub(super) fn connections(clients: usize) -> usize {
     clients.div_ceil(CLIENTS_PER_CONNECTION)
 }

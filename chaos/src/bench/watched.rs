@@ -1,5 +1,6 @@
-//! What being watched costs a leader: the same stream of jobs with nobody looking on, and with consoles that watch and
-//! a Prometheus that scrapes, in turn and again and again, on a pool of many nodes that are sessions only.
+//! Measures the cost to a leader of being watched: the same stream of jobs with nobody looking on, and with consoles
+//! that watch and a Prometheus that scrapes, in turn and again and again, on a pool of many nodes that are sessions
+//! only.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -57,7 +58,7 @@ pub struct Options {
 struct Run {
     consoles: usize,
     submissions: Throughput,
-    /// What came to consoles and scrapes.
+    /// Bytes that consoles and scrapes received.
     bytes: u64,
     effort: Effort,
 }

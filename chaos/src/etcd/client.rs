@@ -18,14 +18,14 @@ const AFTER_PREFIX: &str = "bench0";
 /// Keys in one answer.
 const PAGE: i64 = 10_000;
 
-/// What puts look like.
+/// The properties of puts.
 #[derive(Clone, Debug)]
 pub struct Put {
     /// The value.
     pub value: Bytes,
-    /// How many different keys each client uses: `None` for a new key each time.
+    /// Number of different keys that each client uses; `None`: a new key each time.
     pub keys: Option<u64>,
-    /// How long one put may take.
+    /// Deadline of one put.
     pub deadline: Duration,
 }
 

@@ -17,7 +17,7 @@ use crate::process::Program;
 use crate::trio::{MEMBERS, Seat, Seats, Trio};
 use crate::{poll, ports};
 
-/// How far a member's log may be behind and still be as good as the others.
+/// Most log entries by which a member may be behind the newest one before the cluster counts as unhealthy.
 const LAG: u64 = 1_000;
 
 /// The two times that decide how fast etcd notices a dead leader.
@@ -99,7 +99,7 @@ impl Etcd {
     }
 }
 
-/// Who leads, when all say so and all have nearly all of the log.
+/// Returns the leader if all members name the same one and all have nearly all of the log.
 fn agreed_leader(answers: &[StatusResponse]) -> Result<Seat> {
     let leader = answers.first().map_or(0, |answer| answer.leader);
     ensure!(leader != 0 && answers.iter().all(|answer| answer.leader == leader), "the members do not agree who leads");

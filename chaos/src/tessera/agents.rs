@@ -15,11 +15,11 @@ use crate::process::{Process, Program};
 
 /// The file with the configuration of all agents.
 const CONFIGURATION: &str = "agents.toml";
-/// How long agents may take to be in the pool.
+/// Longest wait for the agents to be in the pool.
 const REGISTERED: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// What each node has.
+/// The nodes of a pool and their cards.
 #[derive(Clone, Copy, Debug)]
 pub struct Cards {
     pub nodes: u32,
@@ -27,7 +27,7 @@ pub struct Cards {
     pub per_node: u32,
     /// TFLOPS of each card, which is also its number of blocks.
     pub tflops: u32,
-    /// Whether workers take turns on them.
+    /// True if workers take turns on the cards.
     pub turns: bool,
 }
 

@@ -16,9 +16,9 @@ use crate::process::Program;
 use crate::trio::{MEMBERS, Seat, Seats, Trio};
 use crate::{poll, ports};
 
-/// How far a member's state may be behind and still be as good as the others.
+/// Log entries by which a member may lag behind the newest commit and still count as healthy.
 const LAG: u64 = 1_000;
-/// How long members may take to be up, and how often they are asked.
+/// Longest wait for members to be up, and the interval between two requests to them.
 const UP: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// Time for one question about a member's status.
@@ -29,7 +29,7 @@ const STATUS: Duration = Duration::from_millis(500);
 pub struct Members {
     seats: Seats,
     addresses: Vec<Address>,
-    /// Where their pages are: on loopback only.
+    /// Addresses of the members' pages: on loopback only.
     pages: Vec<SocketAddr>,
     client: Client,
 }
@@ -139,7 +139,7 @@ impl Members {
     }
 }
 
-/// Who leads, when all say so, it can write, and all have nearly all of the log.
+/// Returns the leader if all members name the same one, it can write, and all have nearly all of the log.
 fn agreed_leader(answers: &[GetClusterStatusResponse]) -> Result<Seat> {
     let leader = answers.first().and_then(|answer| answer.leader.as_ref()).map_or(0, |leader| leader.id);
     let agree = |answer: &GetClusterStatusResponse| answer.leader.as_ref().is_some_and(|known| known.id == leader);

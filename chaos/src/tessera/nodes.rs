@@ -19,23 +19,23 @@ use tokio::time::{Duration, Instant, interval};
 use super::agents::Cards;
 use crate::poll;
 
-/// How long nodes may take to be in the pool, and how often that is asked.
+/// Longest wait for nodes to be in the pool, and the interval between two requests.
 const REGISTERED: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// How long one session may take to be opened.
+/// Deadline for opening one session.
 const OPEN: Duration = Duration::from_secs(60);
 /// Sessions that are opened at the same time.
 const OPENED_AT_ONCE: u32 = 32;
 
-/// When a worker of a job was ordered.
+/// An order for a worker of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered {
     pub job: u64,
-    /// When its order came to the node.
+    /// Time at which the order arrived at the node.
     pub at: Instant,
 }
 
-/// What all nodes have been ordered to run, in no particular order.
+/// The orders that all nodes have received, in no particular order.
 type Log = Arc<Mutex<Vec<Ordered>>>;
 
 /// Nodes that hold sessions.

@@ -17,7 +17,7 @@ use crate::witness::Stand;
 pub struct Pool {
     pub members: Members,
     pub agents: Agents,
-    /// Where its workers testify.
+    /// The folder in which its workers testify.
     pub stand: Stand,
     /// Its workers that stay.
     pub residents: Residents,

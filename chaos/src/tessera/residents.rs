@@ -9,7 +9,7 @@ use super::jobs::{Job, Submitter};
 use crate::poll;
 use crate::witness::{Stand, Testimony};
 
-/// How long all of them may take to start, and to be gone.
+/// Longest wait for each of them to start, and for all of them to be gone.
 const STARTED: Duration = Duration::from_secs(60);
 const GONE: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -68,8 +68,8 @@ impl Residents {
         self.all.is_empty()
     }
 
-    /// How many were disturbed: their process is another one or gone, they were started again, or the pool believes
-    /// that they do not run in their first attempt.
+    /// Counts the workers that were disturbed: their process is another one or gone, they were started again, or the
+    /// pool believes that they do not run in their first attempt.
     ///
     /// # Errors
     /// The pool does not answer.

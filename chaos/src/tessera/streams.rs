@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::jobs::Submitter;
 use crate::load::{Plan, Seen, Throughput, throughput};
 
-/// When each unanswered job was handed in, by its request id.
+/// Time at which each unanswered job was handed in, by its request id.
 type HandedIn = Arc<Mutex<HashMap<String, Instant>>>;
 
 /// Submits on one stream for each client, each with so many jobs unanswered at once. Clients take the submitters in

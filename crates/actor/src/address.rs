@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::meters::{ActorMeters, MailboxMeters};
 
-/// What happens to a message when the mailbox is full.
+/// The behaviour of a full mailbox towards a further message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The sender waits for room, at most until its deadline.
@@ -15,7 +15,7 @@ pub enum WhenFull {
     Refuse,
 }
 
-/// Why a message was not delivered.
+/// The reason why a message was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TellError {
     /// There is no room, or there was none before the deadline.
@@ -26,7 +26,7 @@ pub enum TellError {
     Gone { actor: &'static str },
 }
 
-/// Why a question was not answered.
+/// The reason why a question was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub enum AskError {
     Dropped { actor: &'static str },
 }
 
-/// Where an answer goes. Answering never waits; an asker that went away is ignored.
+/// The sending end for one answer. Sending never waits; an asker that went away is ignored.
 #[derive(Debug)]
 pub struct Reply<R>(oneshot::Sender<R>);
 
@@ -56,7 +56,7 @@ impl<R> Reply<R> {
         drop(self.0.send(answer));
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Returns whether nobody waits for the answer any more.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.0.is_closed()
@@ -87,7 +87,7 @@ impl<M> std::fmt::Debug for Address<M> {
     }
 }
 
-/// Where an actor receives. Read by one actor at a time.
+/// The receiving end of an actor's messages. Read by one actor at a time.
 pub struct Mailbox<M> {
     receiver: mpsc::Receiver<Envelope<M>>,
     meters: MailboxMeters,

@@ -1,4 +1,4 @@
-//! What Prometheus sees of actors: how full their mailboxes are, how long messages wait and how long handling takes.
+//! Metrics of actors for Prometheus: how full their mailboxes are, how long messages wait and how long handling takes.
 //! Labelled by the actor's name, of which there are few: sessions of nodes share one.
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How often a loop is asked for a sign of life.
+/// The interval at which a loop is asked for a sign of life.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The signs of life of a process. Clones are the same one.
@@ -19,7 +19,7 @@ impl Pulse {
         self.0.send_modify(|beats| *beats += 1);
     }
 
-    /// How many signs there were, now and with each further one; 0 until the process serves.
+    /// The number of signs so far, updated with each further one; 0 until the process serves.
     #[must_use]
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.0.subscribe()

@@ -1,5 +1,5 @@
-//! What a panic means: for an actor whose memory must never be wrong, the end of the process; for an actor at the edge,
-//! another start after a pause.
+//! The consequence of a panic: for an actor whose memory must never be wrong, the end of the process; for an actor at
+//! the edge, another start after a pause.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a worker with a device begins as, as a program of its own: `with_device PLAN PROGRAM [ARGUMENT...]`.
+//! Runs the first process of a worker with a device as a program of its own: `with_device PLAN PROGRAM [ARGUMENT...]`.
 
 use std::process::ExitCode;
 

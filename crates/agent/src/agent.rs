@@ -188,7 +188,7 @@ impl Agent {
         Self { pulse, ..self }
     }
 
-    /// Where members read logs.
+    /// The address at which members read logs.
     ///
     /// # Errors
     /// When the system does not say.
@@ -196,7 +196,7 @@ impl Agent {
         self.logs.local_address()
     }
 
-    /// Where metrics are served, if they are.
+    /// The address at which metrics are served, if they are.
     #[must_use]
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http.as_ref().and_then(|inbound| inbound.local_address().ok())
@@ -277,7 +277,7 @@ impl Agent {
         Ok(())
     }
 
-    /// What was found, brought up to date by those supervisors that are at work.
+    /// Makes records of the workers that were found, with the newest status from those supervisors that are at work.
     async fn records(&self, found: Vec<FoundWorker>) -> Vec<WorkerRecord> {
         let record = async |found: FoundWorker| {
             let fence = Fence { term: self.identity.highest_term, epoch: found.worker.epoch };
@@ -296,7 +296,7 @@ impl Agent {
         join_all(found.into_iter().map(record)).await
     }
 
-    /// What the host offers. Memory that its processors offer as a card is not offered a second time.
+    /// The capacity that the host offers. Memory that its processors offer as a card is not offered a second time.
     fn host_capacity(&self) -> io::Result<HostCapacity> {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let processors = devices.cards().iter().filter(|card| card.kind == CardKind::Cpu && !card.simulated);
@@ -331,7 +331,8 @@ fn lock(config: &AgentConfig) -> Result<Flock<File>, AgentError> {
     })
 }
 
-/// What of a worker this host ends by itself; what it does not is said once, loudly.
+/// Determines whether this host ends the whole process tree of a worker by itself; if not, the reason is logged once,
+/// as a warning.
 async fn find_containment() -> wire::Containment {
     let tried = tokio::task::spawn_blocking(whole_trees_end).await;
     match tried.unwrap_or_else(|error| Err(error.to_string())) {

@@ -34,7 +34,7 @@ impl BootTime {
         Self(self.0.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long it is until `later`; zero when that has passed.
+    /// The time until `later`; zero when that has passed.
     #[must_use]
     pub const fn until(self, later: Self) -> Duration {
         Duration::from_millis(later.0.saturating_sub(self.0))

@@ -18,10 +18,10 @@ use crate::turns::TurnBook;
 use crate::worker::folder::WorkerFolders;
 use crate::worker::{Measurable, Meter};
 
-/// How often it looks.
+/// The interval between two readings.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// What is looked with.
+/// The sources of the readings.
 struct Looker {
     devices: Arc<Mutex<NodeDevices>>,
     hardware: Arc<[Hardware]>,

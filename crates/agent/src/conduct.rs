@@ -13,21 +13,21 @@ use crate::shell::{Input, Shell};
 /// Events that may wait for the node.
 const MAILBOX: usize = 1024;
 
-/// Where events for a node are sent, and where they are taken from.
+/// The address to which events for a node are sent, and the mailbox from which they are taken.
 pub(crate) type Post = (Address<Input>, Mailbox<Input>);
 
 pub(crate) fn post(meters: &ActorMeters) -> Post {
     mailbox("node", MAILBOX, WhenFull::Wait, meters)
 }
 
-/// What an agent goes by.
+/// An agent without its [`Host`]: the parts that run alike on a real and on a simulated one.
 #[derive(Debug)]
 pub struct Conduct {
     /// The node, with the workers that were found.
     pub node: Node,
-    /// Those workers, which are to be followed again.
+    /// The records of those workers, which are to be followed again.
     pub workers: Vec<WorkerRecord>,
-    /// How the leader is found.
+    /// The connector that finds the leader.
     pub connector: SessionConnector,
     /// For pauses between searches.
     pub random: StdRng,

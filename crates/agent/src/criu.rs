@@ -31,7 +31,7 @@ const RIGHTS: [(&str, u32); 6] = [
 ];
 /// Oldest release that is used: the ones before fail on kernels of today.
 const OLDEST: u32 = 4;
-/// How long CRIU may take to look at the kernel.
+/// The longest time that CRIU may take to examine the kernel.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest reason that is told in a label.
 const LONGEST_REASON: usize = 200;
@@ -83,7 +83,7 @@ impl Criu {
     }
 }
 
-/// Whether this process has a right.
+/// Returns whether this process has a right, which is given by its number.
 pub(crate) fn has_right(number: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -91,7 +91,7 @@ pub(crate) fn has_right(number: u32) -> bool {
     rights & (1 << number) != 0
 }
 
-/// What it answers to a word.
+/// Runs a program with one argument; returns its standard output, or the reason of the failure.
 async fn asked(program: &Path, word: &str) -> Result<String, String> {
     let shown = program.display();
     let mut command = Command::new(program);

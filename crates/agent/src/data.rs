@@ -21,7 +21,7 @@ const NAME: usize = 253;
 const NAMES: usize = 10_000;
 /// Most bytes of their names: with all else that is said of a node they fit into one entry of the log.
 const BYTES: usize = 512 << 10;
-/// How long the node may take to listen.
+/// The longest wait for room in the node's mailbox.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks into the folders every `interval` until `end`, and tells the node what it finds whenever that has changed.

@@ -1,4 +1,4 @@
-//! What an agent stands on: the clock, the disk, and the place where its workers run.
+//! The platform of an agent: the clock, the disk, and the place where its workers run.
 //!
 //! The behaviour of an agent ([`crate::node`]), its loop and its session know nothing else of the machine they run on.
 //! A real agent stands on processes, control groups and files (`ProcessHost`); a simulated one on a model of them.
@@ -30,8 +30,8 @@ use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
 /// Wait before a node that had no room for a status is told again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What an agent stands on. The futures it gives are driven by the agent and dropped when the agent ends: workers
-/// go on.
+/// The platform of an agent. The futures that it returns are driven by the agent and dropped when the agent ends:
+/// workers go on.
 pub trait Host: Send + 'static {
     /// The clock that leases are counted on.
     fn now(&self) -> BootTime;
@@ -48,7 +48,7 @@ pub trait Host: Send + 'static {
     fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>) -> BoxFuture<'static, ()>;
     /// The checkpoints that this node keeps; `None` while that is not known.
     fn kept(&self) -> Option<BTreeSet<PartKey>>;
-    /// What is measured of cards and workers, if nobody else looks at them and tells the node.
+    /// The readings of cards and workers, if no other task takes them and reports them to the node.
     fn measured(&self) -> Option<Readings> {
         None
     }
@@ -64,14 +64,15 @@ pub trait Host: Send + 'static {
     fn keep_output(&self, retention: Duration);
 }
 
-/// What the node wants of a worker.
+/// The demands of the node on a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The newest lease, and by whose word.
     pub renew: Option<(Fence, Lease)>,
     /// The newest stop.
     pub stop: Option<(Fence, StopPolicy, Cause)>,
-    /// Whether what it has written when it ends is kept, as far as the leader has said.
+    /// True if the data that the worker has written when it ends is to be kept, false if it is not needed; `None`: the
+    /// leader has not said it.
     pub save_at_end: Option<bool>,
 }
 
@@ -140,10 +141,10 @@ impl Wishes {
 /// node never waits for a worker, and a worker that was out of reach hears everything that still matters.
 #[derive(Debug)]
 pub struct Line {
-    /// How the worker stands as far as is known.
+    /// The status of the worker as far as it is known.
     pub status: Status,
     pub wanted: Wishes,
-    /// Where to tell how it stands.
+    /// The address to which the status is reported.
     pub(crate) node: Address<Input>,
 }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{Meters, View, page};
 use crate::shell::Input;
 
-/// How long the node may take to answer; longer means that it is not alive.
+/// The longest time that the node may take to answer; longer means that it is not alive.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The page of metrics, for whoever serves it or hands it on.

@@ -34,12 +34,12 @@ pub struct Identity {
     pub highest_term: Term,
     /// The pool; empty before the first session.
     pub cluster_id: String,
-    /// Where the folder was when the identity was used last; absent in those of earlier releases.
+    /// The place of the folder when the identity was used last; absent in those of earlier releases.
     #[serde(default)]
     pub place: Option<FolderPlace>,
 }
 
-/// Where a data folder lies. A copy lies somewhere else, and must not speak for the same node: its agent would know
+/// The place of a data folder. A copy lies somewhere else, and must not speak for the same node: its agent would know
 /// nothing of the work that the other one runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderPlace {
@@ -49,7 +49,7 @@ pub struct FolderPlace {
 }
 
 impl FolderPlace {
-    /// Of a folder on this host.
+    /// Determines the place of a folder on this host.
     ///
     /// # Errors
     /// What the file system says.

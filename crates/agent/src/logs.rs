@@ -1,6 +1,6 @@
-//! What members read of workers over gRPC: their output, from an offset, over rotated files, and on as it is written;
-//! where the slice server listens whose program is elsewhere; and what this agent tells of itself when a fault is
-//! looked for.
+//! The service about workers that members call over gRPC. It sends the output of workers, from an offset, over rotated
+//! files, and on as it is written; the address of a slice server, for a worker whose program is elsewhere; and the
+//! diagnostics of this agent when a fault is looked for.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -142,7 +142,7 @@ impl WorkerService for LogService {
     }
 }
 
-/// Where a worker's slice server listens.
+/// The address of a worker's slice server, with its token and lease.
 fn device_of(worker: WorkerId, folder: &WorkerFolder) -> Result<Reached, Answer> {
     if !folder.path().exists() {
         let message = format!("worker {worker} is not on this node");
@@ -245,7 +245,7 @@ struct LogReader {
 }
 
 impl LogReader {
-    /// Whether nothing will be written any more.
+    /// Returns whether nothing will be written any more: the worker is over.
     fn is_over(&self) -> bool {
         matches!(Status::load(self.folder.path()), Ok(Some(status)) if status.is_final())
     }

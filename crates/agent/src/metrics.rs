@@ -1,4 +1,4 @@
-//! What Prometheus sees of an agent. Values are read from the node when somebody asks, so they are never old.
+//! The metrics of an agent, for Prometheus. Values are read from the node at each request, so they are never old.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::node::{CardUse, Node, Readings, WorkerView};
 /// A node as metrics and health see it.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Whether the leader knows the node and answers.
+    /// True if the leader knows the node and answers.
     pub welcome: bool,
     phases: BTreeMap<&'static str, u64>,
     lease_remaining_seconds: f64,
@@ -26,7 +26,7 @@ pub struct View {
     cards: Vec<wire::CardDescription>,
     readings: Readings,
     readings_age: Option<Duration>,
-    /// What workers hold of each card.
+    /// The blocks, memory and slices of each card that workers hold.
     held: BTreeMap<u32, CardUse>,
     workers: Vec<WorkerView>,
 }
@@ -61,7 +61,7 @@ impl View {
     }
 }
 
-/// What counts on its own, and is not read off the node.
+/// The meters that count on their own, and are not read off the node.
 #[derive(Clone)]
 pub struct Meters {
     pub actors: ActorMeters,
@@ -155,7 +155,7 @@ fn register_readings(registry: &mut Registry, samples: &[Sample]) {
     }
 }
 
-/// Of workers: what they hold and use, from their order on.
+/// Registers what workers hold and use, from their order on.
 fn register_slices(registry: &mut Registry, workers: &[WorkerView]) {
     let utilization = table::SLICE_UTILIZATION.by_label_numbers(registry);
     let memory = table::SLICE_MEMORY_USED.by_label_numbers(registry);
@@ -181,7 +181,7 @@ fn register_slices(registry: &mut Registry, workers: &[WorkerView]) {
     }
 }
 
-/// Of slice servers: what they count of themselves.
+/// Registers what slice servers count of themselves.
 fn register_servers(registry: &mut Registry, workers: &[WorkerView]) {
     let computed = table::SLICE_COMPUTED.by_label_numbers(registry);
     let waited = table::SLICE_GATE_WAIT.by_label_numbers(registry);
@@ -200,7 +200,7 @@ fn register_servers(registry: &mut Registry, workers: &[WorkerView]) {
     }
 }
 
-/// Of cards whose workers take turns.
+/// Registers the rounds and switches of cards whose workers take turns, and the times of those workers.
 fn register_turns(registry: &mut Registry, view: &View) {
     let rounds = table::CARD_ROUNDS.by_label(registry);
     let switches = table::CARD_SWITCHES.by_label(registry);

@@ -1,4 +1,5 @@
-//! What the host offers to workers beside its cards: its processors and its memory, less what it keeps for itself.
+//! The resources that the host offers to workers beside its cards: its processors and its memory, less the part that it
+//! keeps for itself.
 
 use std::fs;
 use std::io;
@@ -24,7 +25,7 @@ impl Default for HostOffer {
 }
 
 impl HostOffer {
-    /// What this host offers; `card_memory` is what its processors offer of its memory as a card.
+    /// The capacity that this host offers; `card_memory` is the part of its memory that its processors offer as a card.
     ///
     /// # Errors
     /// When the system does not say how much memory there is.

@@ -28,7 +28,7 @@ impl ProcessId {
         Some(Self { pid, start_ticks: stat.start_ticks })
     }
 
-    /// Whether this very process exists and is more than a zombie.
+    /// Returns whether this very process exists and is more than a zombie.
     #[must_use]
     pub fn is_alive(self) -> bool {
         ProcessStat::read(self.pid).is_some_and(|stat| stat.start_ticks == self.start_ticks)
@@ -50,7 +50,7 @@ impl ProcessId {
     }
 }
 
-/// What `/proc/PID/stat` says, as far as it is used here.
+/// The fields of `/proc/PID/stat` that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
     /// `R`, `S`, `D`, `T`, `Z`, ...
@@ -85,7 +85,7 @@ impl ProcessStat {
         Some(Self { state, parent, start_ticks, processor_ticks })
     }
 
-    /// Whether nothing but the exit status is left of it.
+    /// Returns whether nothing but the exit status is left of the process.
     #[must_use]
     pub const fn is_dead(self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
@@ -115,7 +115,7 @@ pub fn reap(flags: libc::c_int) -> io::Result<Option<(i32, ExitStatus)>> {
     }
 }
 
-/// Whether any thread of the process still exists: the first thread may be a zombie while others run on.
+/// Returns whether any thread of the process is alive: the first thread may be a zombie while others run on.
 #[must_use]
 pub fn has_live_thread(pid: i32) -> bool {
     let threads = match fs::read_dir(format!("/proc/{pid}/task")) {

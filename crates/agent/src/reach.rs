@@ -1,4 +1,5 @@
-//! Which addresses a node tells others: where members read its output, and where workers of other nodes meet its own.
+//! The addresses that a node tells others: the one at which members read its output, and the one at which workers of
+//! other nodes meet its own.
 //!
 //! An address of loopback leads everybody back to himself. It is told only in a pool that is on one host altogether; in
 //! any other one the node tells the address from which it speaks to the members, and what contradicts that is refused
@@ -11,25 +12,25 @@ use tessera_client::reach::Scope;
 
 use crate::config::ConfigError;
 
-/// What an operator says of a node's addresses.
+/// An operator's settings for the addresses of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes<'a> {
-    /// Where members read output.
+    /// The address at which members read output.
     pub listen: Option<SocketAddr>,
-    /// How they reach that.
+    /// The address by which members reach `listen`.
     pub advertise: Option<&'a str>,
-    /// How workers of other nodes reach this one.
+    /// The host by which workers of other nodes reach this one.
     pub worker_host: Option<&'a str>,
 }
 
 /// A node's addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Where members read output; port 0: any.
+    /// The address at which members read output; port 0: any.
     pub listen: SocketAddr,
-    /// How members reach that; `None`: as it says itself.
+    /// The address by which members reach `listen`; `None`: the agent derives it from its listener.
     pub advertise: Option<String>,
-    /// How workers of other nodes reach this one.
+    /// The host by which workers of other nodes reach this one.
     pub worker_host: String,
 }
 
@@ -79,8 +80,8 @@ impl Reach {
     }
 }
 
-/// How members reach what listens at `listener`, when nobody said: there, or at the worker host if it listens
-/// everywhere.
+/// The address by which members reach what listens at `listener`, unless somebody said it: that of the listener, or the
+/// worker host with its port if it listens everywhere.
 pub(crate) fn advertised(listener: SocketAddr, worker_host: &str) -> String {
     if !listener.ip().is_unspecified() {
         return listener.to_string();
@@ -100,7 +101,7 @@ fn at(address: IpAddr, port: u16) -> String {
     SocketAddr::new(address, port).to_string()
 }
 
-/// What cannot be read as an address is refused elsewhere.
+/// The scope of the host in an address. A text that cannot be read as an address is refused elsewhere.
 fn host_scope(address: &str) -> Scope {
     address.parse::<Address>().map_or(Scope::Others, |address| Scope::of(address.host()))
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::checkpoints::Shelf;
 use crate::worker::folder::WorkerFolders;
 
-/// How often expired output is looked for.
+/// The interval at which expired output is looked for.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The time for which the output of jobs is kept that do not say.

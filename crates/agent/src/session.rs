@@ -15,9 +15,9 @@ use tonic::Status;
 use crate::node::Event;
 use crate::shell::Input;
 
-/// How long one search for the leader may take before a fresh hello is made.
+/// The longest time of one search for the leader before a fresh hello is made.
 const SEARCH: Duration = Duration::from_secs(3);
-/// How long the node may take to answer; it is never busy for long.
+/// The longest time that the node may take to answer; it is never busy for long.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Bounds of the wait before the next search, which is doubled while searches fail.
 const WAIT: Backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(2) };
@@ -67,7 +67,7 @@ pub async fn keep_session(
     }
 }
 
-/// How a session went.
+/// The outcome of a session.
 enum Lasted {
     /// The leader had welcomed the node.
     Welcomed,

@@ -25,10 +25,10 @@ use crate::worker::{Measurable, Term, WorkerId};
 
 /// Heartbeats before a leader has said how often it wants them.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long a task waits for room in the node's mailbox.
+/// The longest wait of a task for room in the node's mailbox.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What reaches the loop of the node.
+/// An input of the node's loop.
 #[derive(Debug)]
 pub enum Input {
     Event(Event),
@@ -37,9 +37,9 @@ pub enum Input {
     Opened(Opened),
     /// Somebody wants to look at the node.
     Look(Reply<View>),
-    /// Which workers can be measured?
+    /// Asks which workers can be measured.
     Measurable(Reply<Vec<Measurable>>),
-    /// Who computes on which blocks?
+    /// Asks which workers compute, and on which blocks.
     Holders(Reply<Holders>),
 }
 

@@ -72,7 +72,7 @@ fn ended(record: &WorkerRecord, now: &Status, node: &str) {
     }
 }
 
-/// Why a run did not go well; `None` for one that ended well, or was stopped by order.
+/// The reason why a run did not go well; `None` for one that ended well, or was stopped by order.
 fn why_failed(now: &Status) -> Option<String> {
     let well = match now.cause {
         Some(Cause::Ordered) => true,

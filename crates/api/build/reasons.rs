@@ -1,4 +1,5 @@
-//! What the comment of a value of `ErrorReason` begins with, as functions: `UNAVAILABLE, again after 20 ms. ...`.
+//! Generates functions from the beginning of the comment of each value of `ErrorReason`:
+//! `UNAVAILABLE, again after 20 ms. ...`.
 //!
 //! So a reason is declared in one place, and what the document says of it is what callers get.
 

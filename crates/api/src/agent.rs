@@ -1,4 +1,4 @@
-//! What agents say and are told, between the messages of their session and the ledger's types.
+//! Conversions between the messages of an agent's session, in both directions, and the ledger's types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,7 +219,7 @@ pub const fn part_name(part: &PartKey) -> v1::CheckpointName {
     }
 }
 
-/// Where a part of a checkpoint can be had.
+/// The source of a part of a checkpoint: the addresses of the nodes that have it, its hash, ticket and progress.
 #[must_use]
 pub fn checkpoint_source(state: &State, key: &PartKey, part: &CheckpointPart) -> v1::CheckpointSource {
     let address = |node| state.node(node).map(|node| node.description.address.clone());
@@ -275,7 +275,7 @@ fn ratio(part: u64, total: u64) -> f64 {
     part as f64 / total as f64
 }
 
-/// How a job's workers are stopped.
+/// The signal and the grace time with which a job's workers are stopped.
 #[must_use]
 pub fn stop_policy(job: &tessera_ledger::JobSpec) -> v1::StopPolicy {
     v1::StopPolicy {

@@ -43,7 +43,7 @@ const TEXT_LIMIT: usize = 1024;
 /// Most fields named in one status.
 const FIELD_LIMIT: usize = 16;
 
-/// Why a call is refused.
+/// The refusal of a call, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     details: Box<Details>,

@@ -1,4 +1,4 @@
-//! Which jobs a list or a watch is about.
+//! The selection of the jobs that a list or a watch is about.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use tessera_ledger::{Job, JobId, JobState, State};
 use crate::error::Refusal;
 use crate::{limits, v1};
 
-/// Which jobs are meant; a job must meet everything that is set.
+/// A selection of jobs; a job must meet every condition that is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// One of these jobs; empty: any.
     pub jobs: BTreeSet<JobId>,
     /// In one of these states; empty: any.
     pub states: BTreeSet<JobState>,
-    /// Of this queue; empty: any.
+    /// In this queue; empty: any.
     pub queue: String,
     /// Submitted by this person; empty: anybody.
     pub submitter: String,
@@ -61,7 +61,7 @@ impl JobFilter {
             .into())
     }
 
-    /// Whether a job is meant.
+    /// Returns whether a job matches the filter.
     #[must_use]
     pub fn takes(&self, state: &State, job: &Job) -> bool {
         (self.jobs.is_empty() || self.jobs.contains(&job.id))
@@ -72,7 +72,7 @@ impl JobFilter {
             && (self.node_name.is_empty() || self.is_on_node(state, job))
     }
 
-    /// Whether a job that has left the ledger may have been meant: only its number is known any more.
+    /// Returns whether a job that has left the ledger may have matched: only its number is still known.
     #[must_use]
     pub fn takes_removed(&self, job: JobId) -> bool {
         let by_number_alone = Self { jobs: self.jobs.clone(), ..Self::default() };

@@ -187,7 +187,8 @@ fn check_checkpoint(check: &mut Check, policy: &CheckpointPolicy) {
     }
 }
 
-/// What can be dumped: the processes of one worker, at one moment.
+/// Checks that a job whose checkpoints are transparent can be dumped: a dump holds the processes of one worker, at one
+/// moment.
 fn check_transparent(check: &mut Check, job: &JobSpec) {
     if job.checkpoint.mode != CheckpointMode::Transparent {
         return;
@@ -237,7 +238,7 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
     check.names("virtual_card.models", models);
 }
 
-/// What a device of PyTorch can be backed by.
+/// Checks that a device of PyTorch can be backed as the job asks.
 fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTreeMap<String, String>) {
     if !card.access.is_device() {
         return;

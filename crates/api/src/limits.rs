@@ -1,5 +1,5 @@
-//! What the API accepts at most. Everything is refused at the door, with the field and the limit, before it
-//! costs anything.
+//! The upper limits of what the API accepts. A request above one is refused at the door, with the field and the limit,
+//! before it costs anything.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub const SUBMISSIONS: usize = 1_000;
 pub const UNANSWERED: usize = 8_192;
 /// Bytes of the messages of one stream of submissions that may be unanswered; the member reads no further then.
 pub const UNANSWERED_BYTES: usize = 4 << 20;
-/// How far in the future a request id may have been made: clients' clocks differ a little.
+/// The longest time by which a request id may lie in the future: clients' clocks differ a little.
 pub const REQUEST_AHEAD: Duration = tessera_ledger::REQUEST_AHEAD;
 /// Most words of a command.
 pub const COMMAND_WORDS: usize = 4096;
@@ -59,7 +59,7 @@ pub const REPORTED: usize = 65_536;
 pub const OVERSUBSCRIPTION: u32 = 1_000;
 /// Longest time that a program may take to write its checkpoint.
 pub const GRACE: Duration = Duration::from_secs(3600);
-/// How often a program can be asked to save while it runs: no more often than every second, and once a week.
+/// The intervals at which a program can be asked to save while it runs: from once a second to once in seven days.
 pub const SAVE_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// Longest time that anything else may take or be kept: a year.
 pub const TIME: Duration = Duration::from_secs(31_557_600);

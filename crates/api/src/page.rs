@@ -10,10 +10,10 @@ use crate::{limits, v1};
 
 /// A request for a page of a list.
 pub trait PagedRequest: Message + Clone + Default {
-    /// How many things are wanted.
+    /// The number of entries that the caller asks for; 0: the default of [`limits::PAGE`].
     fn page_size(&self) -> u32;
 
-    /// What the page before gave.
+    /// The token that the previous page returned; empty for the first page.
     fn page_token(&self) -> &str;
 
     /// The request without what may differ between the pages of one query.
@@ -45,7 +45,7 @@ macro_rules! paged {
 
 paged!(ListJobsRequest, ListNodesRequest, ListCardsRequest, GetBlockMapRequest, ListQueuesRequest);
 
-/// What a list is ordered by: the key of its last thing tells where the next page begins.
+/// The sort key of a list: the key of the last entry of a page determines where the next page begins.
 pub trait PlaceKey: Sized {
     fn to_bytes(&self) -> Vec<u8>;
 
@@ -94,7 +94,7 @@ impl PlaceKey for String {
     }
 }
 
-/// Which page is wanted.
+/// The page that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<K> {
     /// Most things on it.

@@ -19,7 +19,7 @@ use crate::FILE_DESCRIPTOR_SET;
 static DESCRIPTORS: LazyLock<Result<DescriptorPool, DescriptorError>> =
     LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET));
 
-/// What is known of every message and service of the API.
+/// The descriptors of every message and service of the API.
 ///
 /// # Errors
 /// The descriptors that were compiled in are damaged, which a test rules out.

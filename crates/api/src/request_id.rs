@@ -119,8 +119,8 @@ pub fn request_id_text(id: RequestId) -> String {
     Uuid::from_u128(id.0).to_string()
 }
 
-/// What an encoded mutation says beside its id of so many bytes: the id is field 1 of every mutation, so it comes
-/// first.
+/// The content of an encoded mutation without its id, which is `id` bytes long: the id is field 1 of every mutation, so
+/// it comes first.
 fn content_of(encoded: &[u8], id: usize) -> &[u8] {
     let field = 1 + length_delimiter_len(id) + id;
     encoded.get(field..).unwrap_or_default()

@@ -13,7 +13,7 @@ use crate::v1;
 pub struct WatchPlace {
     /// Index of the entry.
     pub revision: Revision,
-    /// How many of the entry's events have been sent; [`WatchPlace::WHOLE`]: all.
+    /// The number of the entry's events that have been sent; [`WatchPlace::WHOLE`]: all.
     pub events: u32,
 }
 
@@ -33,7 +33,7 @@ impl WatchPlace {
         Self { revision, events: ordinal.saturating_add(1) }
     }
 
-    /// Whether an event has been sent already.
+    /// Returns whether an event has been sent already.
     #[must_use]
     pub const fn covers(&self, revision: Revision, ordinal: u32) -> bool {
         revision.0 < self.revision.0 || (revision.0 == self.revision.0 && ordinal < self.events)

@@ -1,4 +1,4 @@
-//! What agents say that no agent has to say: refused by the field, or cut.
+//! Messages that no agent has a reason to send: refused with the field, or cut.
 
 use tessera_api::v1::{self, ErrorReason};
 use tessera_api::{agent, limits};

@@ -1,5 +1,4 @@
-//! What comes over the wire and is not acceptable: each answered with a reason, the path of the field and what would be
-//! right.
+//! Unacceptable requests over the wire: each is answered with a reason, the path of the field and a valid value.
 
 use std::collections::BTreeMap;
 use std::fs;

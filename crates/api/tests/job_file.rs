@@ -231,7 +231,7 @@ fn the_notation_is_known_by_name_or_by_look() {
     assert_eq!(Notation::of("", ""), Notation::Yaml);
 }
 
-/// What a bad YAML file is answered with.
+/// The error for a bad YAML file.
 fn yaml(text: &str) -> String {
     read(text, Notation::Yaml).unwrap_err().to_string()
 }

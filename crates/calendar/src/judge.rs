@@ -1,5 +1,5 @@
-//! What follows from windows for a pool: until when each queue and job that has some is closed, and when that is to be
-//! looked at again. The leader brings it into the log, and a rehearsal of the pool into its copy.
+//! The consequences of windows for a pool: until when each queue and job with windows is closed, and when to look at
+//! them again. The leader brings them into the log, and a rehearsal of the pool into its copy.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{Calendar, Now, millis, moment};
 /// too, and looks again soon.
 const AT_ONCE: usize = 256;
 
-/// What a calendar says.
+/// The verdict of a calendar.
 #[derive(Clone, Copy, Debug)]
 struct Judged {
     /// Until when it is closed; `None`: it is open.
@@ -27,7 +27,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// What the ledger is to be told at `now`; a bounded part of it, of which more is told when it is asked again.
+    /// Returns the commands that are due for the ledger at `now`: a bounded number of them; further calls return more.
     pub fn due(&mut self, state: &State, now: LogTime) -> Vec<Command> {
         self.known.retain(|_, judged| now < judged.holds_until);
         let queues = state.windowed_queues().map(|queue| {
@@ -61,7 +61,7 @@ impl Judge {
         due
     }
 
-    /// When some calendar says something else; `None`: never.
+    /// The earliest time at which the verdict of a known calendar expires; `None`: never.
     #[must_use]
     pub fn next(&self) -> Option<LogTime> {
         self.known.values().map(|judged| judged.holds_until).filter(|time| *time != UNKNOWN).min()

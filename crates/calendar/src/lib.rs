@@ -32,15 +32,15 @@ struct Window {
     zone: TimeZone,
 }
 
-/// What a calendar says of a moment.
+/// The state of a calendar at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Now {
     Open {
-        /// When it closes, and no earlier; `None`: never.
+        /// The closing time; the calendar does not close earlier. `None`: never.
         until: Option<Timestamp>,
     },
     Closed {
-        /// When it opens next; `None`: never again.
+        /// The next opening time; `None`: never again.
         until: Option<Timestamp>,
     },
 }
@@ -59,7 +59,7 @@ impl Calendar {
         windows.iter().enumerate().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether it is open at `now`, and until when.
+    /// Returns whether the calendar is open at `now`, and until when.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Now {
         if self.0.is_empty() {
@@ -77,7 +77,7 @@ impl Calendar {
         Now::Open { until: Some(end) }
     }
 
-    /// When the window closes that is open at `time` and closes last; `None`: none is open.
+    /// The latest closing time among the windows that are open at `time`; `None`: none is open.
     fn covered_from(&self, time: Timestamp) -> Option<Timestamp> {
         self.0.iter().filter_map(|window| window.open_at(time)).max()
     }
@@ -88,14 +88,14 @@ impl Window {
         time.to_zoned(self.zone.clone())
     }
 
-    /// When it closes, if it is open at `time`.
+    /// The closing time of the window, if it is open at `time`.
     fn open_at(&self, time: Timestamp) -> Option<Timestamp> {
         let began = self.schedule.find_previous_occurrence(&self.civil(time), true).ok()?.timestamp();
         let end = began.checked_add(self.lasts).ok()?;
         (began <= time && time < end).then_some(end)
     }
 
-    /// When it opens the next time after `time`.
+    /// The next opening time of the window after `time`.
     fn next_opening(&self, time: Timestamp) -> Option<Timestamp> {
         self.schedule.find_next_occurrence(&self.civil(time), false).ok().map(|next| next.timestamp())
     }

@@ -1,4 +1,4 @@
-//! How a window is written.
+//! The written form of a window.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ use crate::{LONGEST, Window};
 pub struct Error {
     /// Its place among those that were given, from 0.
     pub place: usize,
-    /// What is wrong with it, and what would be right.
+    /// The problem of the window, and a form that would be valid.
     pub why: String,
 }
 
@@ -23,7 +23,7 @@ pub struct Error {
 /// another leader would judge otherwise.
 static RULES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// How a window looks, for messages.
+/// The form of a window, for messages.
 const SHAPE: &str = "\"0 20 * * mon-fri for 10h in Europe/Berlin\": when it opens as cron writes it, how long it stays \
                      open, and the time zone (without one: UTC)";
 

@@ -1,4 +1,4 @@
-//! What the ledger is told of windows, on a ledger.
+//! Tests of the commands about windows that the judge sends to a ledger, applied to one.
 
 use tessera_calendar::Judge;
 use tessera_ledger::{Command, JobId, JobSpec, Level, LogTime, Outcome, State, UNKNOWN, WindowOf};

@@ -235,7 +235,7 @@ fn check_queues(
     }
 }
 
-/// What a job counts for in its queue.
+/// The amount that a job counts for in its queue.
 pub(crate) fn held_by(world: &World<'_>, job: &Job) -> QueueAmount {
     let allocation = job.allocation.and_then(|id| world.state.allocation(id));
     let workers = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());

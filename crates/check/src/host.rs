@@ -43,12 +43,12 @@ pub(crate) fn take(
     }
 }
 
-/// Whether the first worker of each virtual card has the program, and the others only serve it.
+/// Returns whether the first worker of each virtual card has the program, and the others only serve it.
 pub(crate) fn has_servers(spec: &JobSpec) -> bool {
     spec.virtual_card.access == Access::Device && spec.virtual_card.span == Span::Pool
 }
 
-/// Whether a worker asks for something of its host, by the virtual cards that it and the one before it back.
+/// Returns whether a worker asks for something of its host, by the virtual cards that it and the one before it back.
 fn asks(spec: &JobSpec, before: Option<u32>, own: u32) -> bool {
     !(spec.host.is_zero() || has_servers(spec) && before == Some(own))
 }

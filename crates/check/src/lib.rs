@@ -13,7 +13,7 @@ use tessera_ledger::{AllocationId, CardId, Eligibility, HostRequest, JobId, JobS
 
 use world::World;
 
-/// What is wrong with one part of a plan.
+/// A violation in one part of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("part {part}: {problem}")]
 pub struct Violation {
@@ -59,7 +59,7 @@ pub enum Problem {
     HostFull {
         job: JobId,
         node: NodeId,
-        /// What its workers there ask for.
+        /// The host resources that its workers there ask for.
         asked: HostRequest,
         left: HostRequest,
     },
@@ -78,7 +78,7 @@ pub enum Problem {
     /// A job must not be preempted for this one (law L4).
     #[error("job {victim} must not be preempted for job {beneficiary}")]
     NotPreemptible {
-        /// Whom it hits.
+        /// The job that would be preempted.
         victim: JobId,
         /// For whom.
         beneficiary: JobId,
@@ -86,7 +86,7 @@ pub enum Problem {
     /// A job is preempted that gives nothing which the beneficiary gets (law L4).
     #[error("job {victim} would be preempted for job {beneficiary} in vain")]
     PreemptedInVain {
-        /// Whom it hits.
+        /// The job that would be preempted.
         victim: JobId,
         /// For whom.
         beneficiary: JobId,
@@ -98,7 +98,7 @@ pub enum Problem {
     CardPinned(CardId),
 }
 
-/// Who holds a block in the model.
+/// The holder of a block in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Granted(AllocationId),

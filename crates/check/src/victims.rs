@@ -62,7 +62,8 @@ fn gives_way_to(victim: &Job, job: &Job) -> bool {
     victim.is_preemptible() && u128::from(victim.spec.priority) + seniority < u128::from(job.spec.priority)
 }
 
-/// Whether it has not run as long as it asked to; of what its queue borrowed only an hour counts.
+/// Returns whether the victim has not run as long as it asked to; when it is recalled from another queue, at most an
+/// hour of that counts.
 fn ran_too_short(world: &World<'_>, victim: &Job, since: LogTime, recalled: bool) -> bool {
     let hour = Duration::from_secs(3600);
     if victim.gives_way_for_idleness() {
@@ -72,7 +73,7 @@ fn ran_too_short(world: &World<'_>, victim: &Job, since: LogTime, recalled: bool
     world.state.time().since(since) < asked
 }
 
-/// Whether it gave way too often within the last hour.
+/// Returns whether the victim gave way too often within the last hour.
 fn is_spared(world: &World<'_>, victim: &Job, job: &Job) -> bool {
     let hour = |at: &&LogTime| world.state.time().since(**at) < Duration::from_secs(3600);
     let recent = victim.preempted_at.iter().filter(hour).count();
@@ -80,7 +81,7 @@ fn is_spared(world: &World<'_>, victim: &Job, job: &Job) -> bool {
     recent >= if victim.spec.queue == job.spec.queue { limit } else { limit.max(1) }
 }
 
-/// What each queue above the job holds once all victims are gone.
+/// The amount that the queue of the job, and each queue above it, holds once all victims are gone.
 fn without_victims(world: &World<'_>, job: &Job, victims: &[JobId]) -> Vec<(String, QueueAmount)> {
     let left = |name: String| {
         let below = victims.iter().filter_map(|id| world.state.job(*id));
@@ -110,7 +111,7 @@ fn may_be_recalled(world: &World<'_>, victim: &Job, asked: QueueAmount, mine: &[
     standing::may_recall(asked, branch, lenders, held_by(world, victim), victim.is_preemptible()).is_ok()
 }
 
-/// What a queue holds, and what of that is guaranteed.
+/// The amount that a queue holds, and its guarantee.
 fn held_in(world: &World<'_>, name: &str) -> standing::Held {
     let held = world.queues.get(name).copied().unwrap_or_default();
     let guaranteed = world.state.queue(name).map(|queue| queue.settings.guaranteed).unwrap_or_default();

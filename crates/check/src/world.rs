@@ -76,14 +76,14 @@ impl ModelCard {
     }
 }
 
-/// What a queue holds.
+/// The amounts that a queue holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
     /// In all.
     pub(crate) used: QueueAmount,
     /// Without what is on its way back.
     pub(crate) standing: QueueAmount,
-    /// Of that, by jobs that are not preemptible.
+    /// The part of `standing` that non-preemptible jobs hold.
     pub(crate) firm: QueueAmount,
 }
 
@@ -92,11 +92,11 @@ pub(crate) struct World<'a> {
     pub(crate) state: &'a State,
     cards: BTreeMap<CardId, ModelCard>,
     pub(crate) queues: BTreeMap<String, Held>,
-    /// What the parts before took of hosts.
+    /// The host resources that the parts before took.
     pub(crate) hosts: BTreeMap<NodeId, HostRequest>,
     /// Cards that the parts before took whole.
     pub(crate) taken_whole: BTreeSet<CardId>,
-    /// Where the parts before have placed jobs.
+    /// The nodes on which the parts before have placed jobs.
     pub(crate) placed: Vec<(NodeId, JobId)>,
     /// Jobs that got an allocation.
     pub(crate) granted: BTreeSet<JobId>,

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{Receiver, Sender};
 use crate::Chunk;
 use crate::published::Hash;
 
-/// How much of a chunk is compressed to see whether it pays.
+/// The number of bytes of a chunk that are compressed to see whether compression pays.
 const PROBE: usize = 1 << 18;
 /// It pays when an eighth is saved.
 const PAYS: fn(usize, usize) -> bool = |plain, compressed| compressed < plain - plain / 8;
@@ -93,7 +93,7 @@ impl Cutter {
         Ok(())
     }
 
-    /// Whether the chunk is compressed, by its beginning.
+    /// Decides by the beginning of the chunk whether it is compressed.
     fn choose(&mut self) -> io::Result<()> {
         let first = std::mem::take(&mut self.first);
         let pays = PAYS(first.len(), zstd::bulk::compress(&first, LEVEL)?.len());
@@ -178,7 +178,7 @@ struct Current {
 }
 
 enum Decoder {
-    /// What is not compressed has the hash of its chunk, which was looked at when it was read.
+    /// An uncompressed chunk: its bytes have the hash of the chunk, which was checked when the chunk was read.
     Plain(bytes::buf::Reader<Bytes>),
     Zstd(Box<(zstd::Decoder<'static, io::BufReader<bytes::buf::Reader<Bytes>>>, blake3::Hasher)>),
 }
@@ -231,7 +231,7 @@ impl Current {
         }
     }
 
-    /// Of what was in it.
+    /// The hash of the uncompressed content.
     fn hash(&self) -> Hash {
         match &self.decoder {
             Decoder::Plain(_) => self.chunk.hash,

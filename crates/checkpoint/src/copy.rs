@@ -5,7 +5,7 @@ use crate::limits::Limits;
 use crate::store::{lacking, read_published, read_stored};
 use crate::{CheckpointId, Error, Published, Store};
 
-/// How often it is looked what is not there yet: the last look must find that nothing is.
+/// The number of looks for missing chunks: the last look must find that none is missing.
 const ROUNDS: usize = 3;
 
 /// Copies a checkpoint, chunk by chunk; each is checked on its way. When it returns, the checkpoint is complete in

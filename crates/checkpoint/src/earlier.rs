@@ -1,5 +1,5 @@
-//! What a store has of earlier checkpoints of a program, and of copies and saves that did not come to their end. Of
-//! what a program writes much is as it was the last time: such chunks need neither be written nor be sent again.
+//! Chunks in a store of earlier checkpoints of a program, and of copies and saves that did not come to their end. Much
+//! of a program's data is unchanged since the last time: such chunks need neither be written nor be sent again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::published::Hash;
 use crate::store::read_stored;
 use crate::{CheckpointId, Error, Store, StoredChunk};
 
-/// So many of the newest are looked at. More than these are hardly ever kept.
+/// The number of newest checkpoints that are looked at. More than these are hardly ever kept.
 const LOOKED_AT: usize = 3;
 
 /// Chunks of one program that are in a store.
@@ -26,14 +26,14 @@ impl<'a> Earlier<'a> {
         Self { store, chunks: HashMap::new(), given_up: AtomicBool::new(false) }
     }
 
-    /// Those that a checkpoint `id` of the program may share, what is there of it already included. Where nobody else
-    /// keeps copies there are none: what damages one checkpoint must leave the one before.
+    /// The chunks that a checkpoint `id` of the program may share, including its own chunks that are already there.
+    /// Where nobody else keeps copies there are none: what damages one checkpoint must leave the one before.
     pub async fn of(store: &'a dyn Store, id: &CheckpointId) -> Self {
         if store.is_only_copy() { Self::none(store) } else { Self::to_read(store, id).await }
     }
 
-    /// Those that can be read for a checkpoint `id` of the program. Whatever cannot be found out counts as not there:
-    /// everything can be done without.
+    /// The chunks that can be read for a checkpoint `id` of the program. A chunk that cannot be determined counts as
+    /// absent: everything can be done without.
     pub async fn to_read(store: &'a dyn Store, id: &CheckpointId) -> Self {
         let mut earlier = Self::none(store);
         let mut ids = store.begun(id.job).await.unwrap_or_default();

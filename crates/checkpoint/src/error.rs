@@ -1,4 +1,4 @@
-//! What can go wrong with checkpoints.
+//! Errors of checkpoints.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use tessera_objects::PlaceError;
 use crate::CheckpointId;
 use crate::published::BadManifest;
 
-/// Why something of a checkpoint could not be done. Nothing is half done: a checkpoint is complete or absent, and a
-/// folder is restored or not there.
+/// The reason for which an operation on a checkpoint failed. Nothing is half done: a checkpoint is complete or absent,
+/// and a folder is restored or not there.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -19,7 +19,7 @@ pub enum Error {
         place: String,
         /// 0: not known.
         needed_bytes: u64,
-        /// What there is; 0: nothing, or not known.
+        /// The free bytes; 0: none, or not known.
         free_bytes: u64,
     },
     /// It does not answer, or not now.
@@ -59,7 +59,7 @@ pub enum Error {
     /// The file system.
     #[error("{} cannot be used", path.display())]
     Io {
-        /// What could not be read or written.
+        /// The path that could not be read or written.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -72,7 +72,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it may go better when the same is tried again later.
+    /// Returns whether the same operation may succeed when it is tried again later.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Full { .. } | Self::Changed { .. } | Self::Ended)
@@ -111,7 +111,7 @@ impl From<PlaceError> for Error {
     }
 }
 
-/// Whether the system said that there is no room, or no more for this user.
+/// Returns whether the system reported that there is no room, or no more for this user.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,4 +1,4 @@
-//! What a checkpoint is called.
+//! The name of a checkpoint.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub struct CheckpointId {
     pub epoch: u64,
     /// Counts the checkpoints of the epoch, from 1.
     pub sequence: u64,
-    /// Which of the job's programs it is of, from 0.
+    /// The rank of the job's program that the checkpoint is of, from 0.
     pub rank: u32,
 }
 

@@ -1,4 +1,4 @@
-//! How much saving, restoring and copying may take of a machine.
+//! Limits on the resources of a machine that saving, restoring and copying may take.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub(crate) const MOST_ENTRIES: u64 = 1_000_000;
 /// Above so many chunks they become larger.
 const MANY: u64 = 25_000;
 
-/// What all work with checkpoints in a process shares. Clones share it.
+/// The limits that all work with checkpoints in a process shares. Clones share them.
 ///
 /// A save, restore or copy keeps at most four chunks in memory, so together they keep at most four times the size of a
 /// chunk times the number that may be under way.
@@ -39,7 +39,7 @@ impl Limits {
         Self { chunk_bytes: chunk_bytes.get().min(LARGEST_CHUNK), ..self }
     }
 
-    /// So many saves, restores and copies at once; further ones wait.
+    /// Allows `count` saves, restores and copies at once, at least one; further ones wait.
     #[must_use]
     pub fn at_once(self, count: usize) -> Self {
         Self { seats: Arc::new(Semaphore::new(count.clamp(1, Semaphore::MAX_PERMITS))), ..self }
@@ -84,7 +84,7 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 struct Rate {
     bytes_per_second: NonZeroU64,
-    /// When everything that was let through has flowed.
+    /// The moment at which everything that was let through has flowed.
     flowed: Arc<Mutex<Option<Instant>>>,
 }
 

@@ -1,4 +1,4 @@
-//! How much a folder would take as a checkpoint, so that room can be had before anything is stopped.
+//! The size that a folder would have as a checkpoint, so that room can be had before anything is stopped.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use crate::extents::Extents;
 use crate::pack::long_bytes;
 use crate::walk::{Found, walk};
 
-/// What a folder holds.
+/// The measured content of a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     /// Bytes of all files: holes count nothing, and a file of several names counts once.

@@ -27,7 +27,7 @@ const MANIFEST: &str = "manifest";
 /// Says which store it is: a number that was drawn when it was first used.
 const IDENTITY: &str = "identity";
 
-/// How much of a file is compared at once.
+/// The number of bytes of a file that are compared at once.
 const COMPARED: usize = 1 << 18;
 
 const REMOVED_AT_ONCE: usize = 8;
@@ -91,7 +91,7 @@ impl Objects {
         Ok(used)
     }
 
-    /// Which store this is, whoever reaches it by whatever name; `None`: nobody has written that down. A folder in
+    /// The identity of the store, whoever reaches it by whatever name; `None`: nobody has written it down. A folder in
     /// which another file system should be mounted, and is not, is another store.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Objects {
         self.at.prefix().clone().join(job.to_string())
     }
 
-    /// Where a checkpoint lies on this machine; `None`: it is in a bucket.
+    /// The folder of a checkpoint on this machine; `None`: it is in a bucket.
     fn folder_of(&self, id: &CheckpointId) -> Option<PathBuf> {
         Some(self.at.local()?.join(id.job.to_string()).join(id.to_string()))
     }
@@ -175,7 +175,7 @@ impl Objects {
         ours.boxed()
     }
 
-    /// Whether a chunk is what it was: a disk may have lost what it was given. Buckets look after theirs.
+    /// Returns whether a chunk is unchanged: a disk may have lost what it was given. Buckets look after theirs.
     async fn is_still(&self, chunk: &StoredChunk, bytes: Option<&Bytes>) -> bool {
         match (self.folder_of(&chunk.id), bytes) {
             (None, _) => true,
@@ -188,8 +188,8 @@ impl Objects {
         }
     }
 
-    /// When something was added to a checkpoint in a folder. A file that is shared with an earlier one is as old as
-    /// that.
+    /// The moment of the last addition to a checkpoint in a folder. A file that is shared with an earlier one is as old
+    /// as that.
     async fn added_to(&self, id: &CheckpointId) -> Option<SystemTime> {
         tokio::fs::metadata(self.folder_of(id)?).await.and_then(|about| about.modified()).ok()
     }
@@ -209,7 +209,7 @@ fn chunk_name(index: u32, hash: &Hash) -> String {
     format!("{index:08}-{hash}")
 }
 
-/// Whether these bytes are in a file, and nothing else.
+/// Returns whether the file contains exactly these bytes.
 fn holds(file: &Path, bytes: &[u8]) -> io::Result<bool> {
     let mut file = File::open(file)?;
     let mut piece = vec![0; COMPARED];

@@ -19,7 +19,7 @@ use crate::extents::{Extent, Extents};
 use crate::measure::Measured;
 use crate::walk::{Found, is_same, walk};
 
-/// What archives are made of: a header, and content that is filled up to whole ones.
+/// The unit of archives: a header, and content that is filled up to whole blocks.
 pub(crate) const BLOCK: usize = 512;
 /// Bytes of a header for a name, and for where a link leads.
 const NAME: usize = 100;
@@ -28,7 +28,7 @@ pub(crate) const SPARSE_MAJOR: (&str, &str) = ("GNU.sparse.major", "1");
 pub(crate) const SPARSE_MINOR: (&str, &str) = ("GNU.sparse.minor", "0");
 pub(crate) const SPARSE_LENGTH: &str = "GNU.sparse.realsize";
 
-/// How much of a file is read at once.
+/// The number of bytes of a file that are read at once.
 const PIECE: usize = 1 << 18;
 
 pub(crate) fn pack(folder: &Path, out: &mut dyn Seamed) -> Result<Measured, Error> {
@@ -214,7 +214,7 @@ fn in_format(mut header: Header, seen: &FileStat) -> Header {
     header
 }
 
-/// Whether a file was written to since it was looked at.
+/// Returns whether a file was written to since it was looked at.
 fn is_other(file: &File, seen: &FileStat) -> bool {
     fstat(file).is_ok_and(|now| !is_same(seen, &now))
 }

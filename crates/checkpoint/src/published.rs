@@ -1,4 +1,4 @@
-//! What is known of a checkpoint that is complete, and the manifest that says so.
+//! The description of a complete checkpoint, and the manifest that carries it.
 //!
 //! A manifest is one line of JSON and a second with the BLAKE3 hash of the first. It is written when everything that
 //! it names is there, so a checkpoint with a manifest is complete, and one without is none.
@@ -17,7 +17,7 @@ pub const FORMAT: u32 = 3;
 /// Longest manifest that is read: a hundred thousand chunks.
 pub(crate) const LARGEST_MANIFEST: usize = 16 << 20;
 
-/// What compression and its frame may add to a chunk that does not become smaller.
+/// The most bytes that compression and its frame may add to a chunk that does not become smaller.
 const OVERHEAD: u64 = 1 << 20;
 
 /// BLAKE3 of some bytes; its text form is hexadecimal.
@@ -31,7 +31,7 @@ impl Hash {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// Of its text form; `None`: it is none.
+    /// Parses the text form of a hash; `None`: the text is none.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         blake3::Hash::from_hex(text).ok().map(Self::from)
     }
@@ -87,9 +87,9 @@ pub struct Chunk {
     pub packed_bytes: u64,
     /// Bytes that it takes in the store.
     pub stored_bytes: u64,
-    /// Of the bytes that are stored.
+    /// The hash of the stored bytes.
     pub hash: Hash,
-    /// Whether what is stored is compressed (zstd).
+    /// True if the stored bytes are compressed (zstd).
     pub compressed: bool,
 }
 
@@ -105,8 +105,8 @@ pub struct Published {
     pub entries: u64,
     /// Bytes that its chunks take in the store.
     pub stored_bytes: u64,
-    /// Of the packed folder before compression, over the lengths and hashes of its chunks: the same for the same
-    /// content that is cut in the same places, however it is stored.
+    /// The hash of the packed folder before compression, over the lengths and hashes of its chunks: the same for the
+    /// same content that is cut in the same places, however it is stored.
     pub hash: Hash,
     /// The chunks in their order.
     pub chunks: Vec<Chunk>,
@@ -123,7 +123,7 @@ pub enum BadManifest {
     /// A newer release wrote it.
     #[error("the manifest is in format {found}, this release reads format {FORMAT}")]
     Format { found: u32 },
-    /// What it says cannot be.
+    /// The content of the manifest is impossible.
     #[error("the manifest contradicts itself: {problem}")]
     Contradiction { problem: &'static str },
 }

@@ -1,4 +1,4 @@
-//! What another agent has on its disk.
+//! Checkpoints on the disk of another agent.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::wire::{
 };
 use crate::{CheckpointId, Error, Reservation, Store, StoredChunk};
 
-/// How long the next piece of something is waited for.
+/// The longest time to wait for an answer, or for the next piece of one.
 const SILENCE: Duration = Duration::from_secs(30);
 
 const TERMS: Terms = Terms {
@@ -38,8 +38,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Those of the agent at `address` (`host:port`), who gives them to whom has this ticket. A connection is opened
-    /// with the first question.
+    /// The checkpoints of the agent at `address` (`host:port`), which gives them to a holder of this ticket. A
+    /// connection is opened with the first request.
     ///
     /// # Errors
     /// [`Error::BadAddress`] when that is no address.
@@ -62,7 +62,7 @@ impl Remote {
         }
     }
 
-    /// What comes in pieces, when it is no more than it may be.
+    /// Gathers an answer that comes in pieces, if it is no longer than `most` bytes.
     async fn gather<T>(
         &self,
         id: &CheckpointId,
@@ -86,7 +86,7 @@ impl Remote {
         }
     }
 
-    /// What it answers, when it answers in time.
+    /// The answer to a call, if it comes in time.
     async fn answer<T>(
         &self,
         id: Option<&CheckpointId>,
@@ -158,7 +158,7 @@ impl Store for Remote {
         self.gather(id, pieces, |piece: ReadManifestResponse| piece.data, LARGEST_MANIFEST).await
     }
 
-    /// Of one job only: the ticket is for one.
+    /// The checkpoints of one job only: the ticket is for one.
     async fn list(&self, job: Option<u64>) -> Result<Vec<CheckpointId>, Error> {
         let Some(job) = job else { return Err(self.read_only()) };
         let asked = ListCheckpointsRequest { job, ticket: self.ticket.clone() };

@@ -19,7 +19,7 @@ use crate::store::read_stored;
 use crate::unpack::{Unpacked, unpack};
 use crate::{Error, Published, Store};
 
-/// Whose the restored files are.
+/// The owner of the restored files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// User id.

@@ -16,7 +16,7 @@ use crate::published::{FORMAT, Hash, LARGEST_MANIFEST};
 use crate::store::lacking;
 use crate::{CheckpointId, Chunk, Error, Published, Store, StoredChunk};
 
-/// What is packed is gathered to pieces of this size: archives are written in small ones.
+/// The size of the pieces into which the archive is gathered: archives are written in small ones.
 const GATHERED: usize = 1 << 18;
 
 /// Saves `folder` under `id`. When it returns, the checkpoint is complete and durable; when it fails or is dropped,

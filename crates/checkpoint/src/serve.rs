@@ -31,12 +31,12 @@ const WAITING: usize = 4;
 /// Chunks that are handed out at once. Their seats are not those of saves and copies: two agents that copy from each
 /// other would wait for each other.
 const AT_ONCE: usize = 4;
-/// How long a piece may wait for who asked for it to read.
+/// The longest time for which a piece may wait for the requester to read.
 const UNREAD: Duration = Duration::from_secs(30);
 
 /// Decides who may have what.
 pub trait Guard: Send + Sync + 'static {
-    /// Whether `peer` may have the checkpoints of a job when it shows this ticket.
+    /// Returns whether `peer` may have the checkpoints of a job when it shows this ticket.
     fn permits(&self, peer: Option<&Peer>, ticket: &str, job: u64) -> bool;
 }
 

@@ -17,7 +17,7 @@ pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(system.blocks_available().saturating_mul(system.fragment_size()))
 }
 
-/// What is free, less what was promised.
+/// The free space, less the reservations.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     /// The file system is asked there; `None`: there is no end to it.
@@ -58,7 +58,7 @@ impl Space {
 }
 
 impl Reservation {
-    /// Of a store that has no end.
+    /// The reservation in a store without a bound on its space.
     #[must_use]
     pub fn unbounded() -> Self {
         Self { bytes: 0, promised: Arc::default() }

@@ -1,4 +1,4 @@
-//! What every checkpoint store does.
+//! The interface of every checkpoint store.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::{CheckpointId, Error, Published, Reservation};
 /// A store does not look into what it keeps; [`read_published`] and [`read_chunk`] check what comes out of it.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync {
-    /// What it is called in errors, such as its URL.
+    /// The name of the store in errors, such as its URL.
     fn place(&self) -> &str;
 
     /// Sets room aside for a checkpoint that is about to come, until the reservation is dropped.
@@ -56,10 +56,11 @@ pub trait Store: fmt::Debug + Send + Sync {
         bytes: Option<&Bytes>,
     ) -> Result<bool, Error>;
 
-    /// Whether nobody else keeps copies of what is here: then checkpoints had better not lie in the same files.
+    /// Returns whether nobody else keeps copies of this store's content: then checkpoints had better not lie in the
+    /// same files.
     fn is_only_copy(&self) -> bool;
 
-    /// What is stored as a chunk.
+    /// Returns the stored bytes of a chunk.
     ///
     /// # Errors
     /// [`Error::Damaged`] when it is not there, though the manifest names it.
@@ -103,7 +104,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 pub struct StoredChunk {
     pub id: CheckpointId,
     pub index: u32,
-    /// Of its bytes.
+    /// The hash of its bytes.
     pub hash: Hash,
     pub stored_bytes: u64,
 }
@@ -117,7 +118,7 @@ pub(crate) async fn lacking(store: &dyn Store, published: &Published) -> Result<
     Ok(published.all_stored().filter(|chunk| !there.contains(chunk)).collect())
 }
 
-/// What a complete checkpoint consists of.
+/// Reads and checks the description of a complete checkpoint.
 ///
 /// # Errors
 /// [`Error::Missing`] when it is not complete, [`Error::Damaged`] when its manifest is not what was written.

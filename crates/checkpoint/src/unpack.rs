@@ -81,7 +81,8 @@ fn unreadable(error: io::Error) -> Failed {
     Failed::Archive(format!("it cannot be unpacked: {error}"))
 }
 
-/// What a folder gets when everything is in it: a folder that may not be written to could not be filled.
+/// The mode and time that a folder gets when everything is in it: a folder that may not be written to could not be
+/// filled.
 struct Finish {
     mode: u32,
     changed: SystemTime,
@@ -90,7 +91,7 @@ struct Finish {
 struct Unpacking<'a> {
     into: &'a Path,
     owner: Option<Owner>,
-    /// Those that the archive made, relative to the folder.
+    /// The folders that the archive made, relative to the target folder.
     folders: BTreeMap<PathBuf, Finish>,
     /// The part of it that is still to come.
     left: Unpacked,
@@ -150,7 +151,7 @@ impl Unpacking<'_> {
         before.target(entry).ok_or_else(|| Failed::Archive("a link leads nowhere".to_owned()))
     }
 
-    /// Where it belongs, relative to the folder.
+    /// The place of an entry, relative to the folder.
     fn place_of(&self, named: &Path) -> Result<PathBuf, Failed> {
         let wrong = |problem| Failed::Archive(format!("{:?} {problem}", named.display().to_string()));
         if named.as_os_str().is_empty() || !named.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -181,7 +182,7 @@ impl Unpacking<'_> {
         file.set_times(FileTimes::new().set_modified(changed)).map_err(Failed::io(at))
     }
 
-    /// Those that lie deeper first.
+    /// Finishes the folders, those that lie deeper first.
     fn finish_folders(&self) -> Result<(), Failed> {
         for (path, Finish { mode, changed }) in self.folders.iter().rev() {
             let at = self.into.join(path);

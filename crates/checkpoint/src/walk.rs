@@ -19,7 +19,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use crate::Error;
 use crate::limits::MOST_ENTRIES;
 
-/// How deep folders may lie in each other: each is open while what is in it is looked at.
+/// The greatest depth of nested folders: each is open while its content is looked at.
 const DEEPEST: usize = 128;
 
 /// Something in the folder.

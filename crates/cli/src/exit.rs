@@ -1,4 +1,4 @@
-//! How a command ends, as a number that scripts can rely on.
+//! The exit of a command, as a number that scripts can rely on.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ impl Exit {
         unsafe { libc::_exit(i32::from(self.code())) }
     }
 
-    /// How a call that ended in `error` ends the command.
+    /// The exit of a command whose call ended in `error`.
     #[must_use]
     pub fn of(error: &ClientError) -> Self {
         match error {

@@ -1,4 +1,4 @@
-//! What a person reads when a command fails: what failed, why, what to do next.
+//! The message of a command that failed, for people: what failed, why, what to do next.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What is generated from the tree of commands: manual pages, the reference in docs/cli, the schema of job files.
+//! The documents generated from the tree of commands: manual pages, the reference in docs/cli, the schema of job files.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,4 +1,4 @@
-//! How every member sees itself and the cluster: each of them is asked, and the highest term is believed.
+//! The view that every member has of itself and the cluster: each of them is asked, and the highest term is believed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::view::{ClusterView, MemberStatusView, MemberView};
 /// Most time for asking one member how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What each member answered.
+/// The answer of each member.
 pub struct Survey {
     /// By address, in the order in which they were found.
     pub answers: Vec<(Address, Result<GetClusterStatusResponse, ClientError>)>,

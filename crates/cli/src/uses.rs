@@ -1,4 +1,4 @@
-//! What jobs use of what they hold, for every row of a list.
+//! The use that jobs make of their allocations, for every row of a list.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tessera_client::{Client, ClientError};
 
 use crate::view::UseView;
 
-/// What those of the jobs use that hold something, by number.
+/// The use of each of the jobs that holds something, by number.
 ///
 /// # Errors
 /// When no leader answers, who alone knows.

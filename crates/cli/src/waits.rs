@@ -1,4 +1,4 @@
-//! What waiting jobs wait for, for every row of a list.
+//! The constraints that waiting jobs wait for, for every row of a list.
 
 use std::collections::BTreeMap;
 

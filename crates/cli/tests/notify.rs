@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::program::{full, stuffed, unread};
 
-/// How long anything may take here.
+/// The longest time that anything may take here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process with a service manager, which is this test.

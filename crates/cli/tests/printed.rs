@@ -1,5 +1,5 @@
-//! What `-o json` prints is read by people's scripts: what a release printed, every later one prints, under the same
-//! names and as the same sort of value. What is new is only added to the list.
+//! The output of `-o json` is read by people's scripts: whatever a release printed, every later one prints, under the
+//! same names and as the same sort of value. New output is only added to the list.
 //!
 //! `TESSERA_WRITE_GOLDEN=1` writes the list anew; what it drops is broken for somebody.
 

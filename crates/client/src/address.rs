@@ -1,4 +1,4 @@
-//! Where a member is reached.
+//! The address of a member.
 
 use std::fmt;
 use std::str::FromStr;

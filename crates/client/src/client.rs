@@ -19,16 +19,17 @@ use crate::retry::{Next, Tries, is_final, may_have_been_made};
 use crate::routes::{Routes, Target};
 use crate::settings::Settings;
 
-/// How long a refusal waits for the other copy of its call: so many times the silence after which that was sent.
+/// The longest wait of a refusal for the other copy of its call, as a multiple of the silence after which that copy was
+/// sent.
 const OTHER: u32 = 20;
 
 /// The future of one try.
 pub(crate) type Try<A> = Pin<Box<dyn Future<Output = Result<Response<A>, Status>> + Send>>;
 
-/// Whether a slow call is also sent to a second member.
+/// The policy for sending a slow call to a second member as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hedging {
-    /// When the first one is silent.
+    /// The second copy is sent when the first member is silent.
     WhenSilent,
     /// Never: the call takes long by its nature, or is meant for one member.
     Never,

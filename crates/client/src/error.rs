@@ -1,4 +1,4 @@
-//! What a client's call can end in: refused with a reason, or no quorum, or nobody there.
+//! The errors that a client's call can end in: a refusal with a reason, no answer, or no member to ask.
 //!
 //! [`ApiError`] is what a member said, in parts that a program can use. [`ClientError`] is what the caller gets after
 //! all retries: an answer that will not change by itself ([`ClientError::Refused`]), or one clear account of why no
@@ -20,11 +20,11 @@ use crate::address::Address;
 pub struct FieldViolation {
     /// Path of the field, such as `spec.virtual_card.milli_tflops`.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// A description of the problem and of a valid value.
     pub problem: String,
 }
 
-/// Whether an error is a member's answer.
+/// The state of the connection that an error came from: whether the error is a member's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
     Answered,
@@ -43,11 +43,11 @@ pub struct ApiError {
     /// The sentence for people.
     pub message: String,
     pub fields: Vec<FieldViolation>,
-    /// What else the reason says, by name.
+    /// Further details of the reason, by name.
     pub metadata: BTreeMap<String, String>,
-    /// When the member wants to be asked again at the earliest.
+    /// The shortest time after which the member wants to be asked again.
     pub retry_after: Option<Duration>,
-    /// Whether it is an answer at all.
+    /// Tells whether the error is an answer at all.
     pub connection: Connection,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// Why no answer could be had.
+/// The cause for which no answer could be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// No member could be reached.
@@ -128,13 +128,13 @@ pub enum Trouble {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     pub trouble: Trouble,
-    /// How long it was tried.
+    /// The time spent on the tries.
     pub elapsed: Duration,
-    /// What each tried member said last.
+    /// The last error of each member that was tried.
     pub members: Vec<(Address, ApiError)>,
     /// The request id, if the call was a mutation.
     pub request_id: Option<String>,
-    /// Whether the mutation may have been made: the same request id must be used to try it again.
+    /// True if the mutation may have been made: a further try must use the same request id.
     pub outcome_unknown: bool,
 }
 
@@ -162,7 +162,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// How a call of a client ends badly.
+/// The ways in which a client's call fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The control plane refused; the same call would be refused again.

@@ -9,7 +9,7 @@ use crate::address::Address;
 /// there.
 const STRANGER: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
-/// Who reaches a host under a name or an address.
+/// The set of callers that reach a host under a name or an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Nobody: `0.0.0.0` and `::` are places to listen at, not to be reached at.
@@ -21,7 +21,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Who reaches this host name or address.
+    /// Returns the scope from which this host name or address is reached.
     #[must_use]
     pub fn of(host: &str) -> Self {
         match host.parse::<IpAddr>() {

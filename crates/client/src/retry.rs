@@ -1,4 +1,4 @@
-//! What follows a failed try: another member at once, a wait, or the end.
+//! The decision after a failed try: another member at once, a wait, or the end.
 //!
 //! [`Tries`] is the account of one call. It goes round all members before it waits; the waits grow and jitter;
 //! RetryInfo of the members is respected; nothing is waited for that lies beyond the deadline.
@@ -15,11 +15,11 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::error::{ApiError, ClientError, Connection, Trouble, Unavailable};
 
-/// How fast the waits between rounds grow. Slowly: an election takes about 200 ms, and the wait that ends after it
-/// is lost.
+/// The growth factor of the waits between rounds. It is small: an election takes about 200 ms, and the part of a wait
+/// that lies after its end is lost.
 const BACKOFF_FACTOR: f32 = 1.3;
 
-/// What to do after a failed try.
+/// The next step after a failed try.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// Ask the routes' current member.
@@ -30,7 +30,7 @@ pub(crate) enum Next {
     GiveUp(ClientError),
 }
 
-/// What an error means for the call.
+/// The consequence of an error for the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// The same call would be refused again anywhere.
@@ -83,7 +83,7 @@ impl Tries {
         }
     }
 
-    /// When the call is given up.
+    /// The time at which the call is given up.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -109,7 +109,7 @@ impl Tries {
         self.next(client, meaning, now)
     }
 
-    /// So did one beside it, which was no refusal.
+    /// Records the failure of a try that ran beside the last one and was not refused.
     pub(crate) fn failed_beside(&mut self, client: &Client, from: &Address, status: &Status) {
         let error = ApiError::from(status);
         let meaning = meaning(&error);
@@ -197,8 +197,8 @@ impl Tries {
     }
 }
 
-/// Whether a refusal of a change that may have been made before says what became of it: not when no member has looked,
-/// or the one that did says nothing of it.
+/// Tells whether a refusal of a change that may have been made before also settles the outcome of that change. It does
+/// not when no member has looked the change up, or the member that did reports nothing about it.
 fn says_what_became(error: &ApiError) -> bool {
     use ErrorReason as R;
     error.reason.is_some_and(|reason| {
@@ -214,7 +214,7 @@ fn says_what_became(error: &ApiError) -> bool {
     })
 }
 
-/// Whether `status` would be answered by any other member too, at any time.
+/// Tells whether any other member would answer `status` too, at any time.
 pub(crate) fn is_final(status: &Status) -> bool {
     meaning(&ApiError::from(status)) == Meaning::Final
 }
@@ -244,7 +244,7 @@ fn meaning(error: &ApiError) -> Meaning {
     }
 }
 
-/// Whether a mutation that ended in `error` may be in the log.
+/// Tells whether a mutation that ended in `error` may be in the log.
 pub(crate) fn may_have_been_made(error: &ApiError) -> bool {
     use ErrorReason as R;
     match error.reason {
@@ -253,7 +253,8 @@ pub(crate) fn may_have_been_made(error: &ApiError) -> bool {
         None => error.connection != Connection::NeverMade,
     }
 }
-/// How long one member may take to open a stream, of all the time there is without tries: several get their turn.
+/// The longest time that one member may take to open a stream: a fifth of the time left to `tries`, or of `all` without
+/// tries, so that several members get their turn; at least 200 ms.
 pub(crate) fn turn(tries: Option<&Tries>, all: Duration) -> Duration {
     (tries.map_or(all, Tries::left) / 5).max(Duration::from_millis(200))
 }

@@ -1,4 +1,4 @@
-//! Which member is asked next.
+//! The choice of the member that is asked next.
 //!
 //! Every member answers every call, so the one that answered last is asked again. A member that fails is left for the
 //! one whose failure lies longest back. A named leader is followed unless it has itself just failed (the hint is then
@@ -67,7 +67,7 @@ impl Routes {
         (next != from).then(|| self.members[next].target.clone())
     }
 
-    /// Whether `address` has said anything, on any call, since `then`.
+    /// Returns whether `address` has answered anything, on any call, since `then`.
     pub(crate) fn heard_since(&self, address: &Address, then: Instant) -> bool {
         let member = self.position(address).map(|at| &self.members[at]);
         member.and_then(|member| member.heard_at).is_some_and(|heard| heard >= then)

@@ -1,4 +1,4 @@
-//! What a client may be told: its deadlines, how it waits between tries, how it opens connections.
+//! The settings of a client: its deadlines, its waits between tries, its way of opening connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Settings {
     pub hedge_after: Duration,
     /// Longest time for opening a connection.
     pub connect_timeout: Duration,
-    /// How often an idle connection is tried.
+    /// The interval at which an idle connection is probed.
     pub keepalive_interval: Duration,
     /// A connection whose try is not answered for so long is closed.
     pub keepalive_timeout: Duration,
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Seed of request ids and jitter; `None`: from the operating system. Set it in simulations only: two clients with
     /// one seed make the same request ids.
     pub seed: Option<u64>,
-    /// How connections are opened.
+    /// The way in which connections are opened.
     pub outbound: Outbound,
     /// Headers put on every call.
     pub headers: Headers,
@@ -69,14 +69,14 @@ impl Settings {
         Terms { connect_timeout: Some(self.connect_timeout), keep_alive: Some(keep_alive), window_bytes: None }
     }
 
-    /// How long a member may be silent on a stream on which it owes an answer that takes a commit at most: much longer
-    /// than that takes.
+    /// The limit on the silence of a member that owes an answer on a stream. Such an answer takes a commit at most; the
+    /// limit is much longer than a commit takes.
     pub(crate) fn silence(&self) -> Duration {
         self.hedge_after.saturating_mul(25)
     }
 }
 
-/// What is added to the headers of every call, such as the trace context of the caller.
+/// The additions to the headers of every call, such as the trace context of the caller.
 #[derive(Clone)]
 pub struct Headers(Arc<dyn Fn(&mut MetadataMap) + Send + Sync>);
 

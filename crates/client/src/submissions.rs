@@ -32,7 +32,7 @@ const UNANSWERED: usize = 4_096;
 /// Largest submission that fits into a message, which costs a few bytes itself.
 const LARGEST: usize = limits::REQUEST - 64;
 
-/// What became of a submission.
+/// The outcome of a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Submission {
     pub request_id: String,
@@ -91,7 +91,8 @@ impl Submissions {
         self
     }
 
-    /// What became of the next one, in no certain order; `None` when the jobs are at an end and all are answered.
+    /// Returns the outcome of the next submission, in no particular order; `None` when the source has ended and all
+    /// jobs are answered.
     ///
     /// # Errors
     /// [`ClientError::Unavailable`] when no member took any for the client's deadline, [`ClientError::Refused`] when

@@ -26,7 +26,7 @@ use crate::client::Client;
 use crate::error::{ApiError, ClientError};
 use crate::retry::{Next, Tries, turn};
 
-/// Where a watch begins.
+/// The place at which a watch begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Start {
     /// With a list of what is there now.
@@ -40,7 +40,7 @@ pub enum Start {
     Oldest,
 }
 
-/// What a watch brings.
+/// A message of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update<L, E> {
     Listed(L),
@@ -55,7 +55,7 @@ pub enum Update<L, E> {
     },
     /// The watch begins anew with a list: what was known is to be forgotten. Events may have been missed between.
     Relisting {
-        /// Whether the events in between are forgotten by the members; else only the list was interrupted.
+        /// True if the members have forgotten the events in between; false if only the list was interrupted.
         compacted: bool,
     },
 }
@@ -65,7 +65,7 @@ type Read<L, E> = (Option<Update<L, E>>, String);
 /// Place of an event among all events of the pool.
 type Place = (u64, u32);
 
-/// What distinguishes the watches. Implemented here for [`Jobs`] and [`Pool`] only.
+/// The differences between the watches. Implemented here for [`Jobs`] and [`Pool`] only.
 pub trait Kind: Clone + Send + sealed::Sealed {
     type Listed;
     type Event;

@@ -29,7 +29,7 @@ fn event(revision: u64, ordinal: u32) -> Result<WatchJobsResponse, Status> {
     message(watch_jobs_response::Message::Event(event), &format!("t{revision}"))
 }
 
-/// What a watch brought, in short.
+/// An update of a watch, in short.
 fn short(update: Update<Box<Job>, JobEvent>) -> String {
     match update {
         Update::Listed(job) => format!("job {}", job.id),

@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures::task::AtomicWaker;
 use tokio::task::yield_now;
 
-/// When the writes of one connection leave.
+/// Decides when the writes of one connection leave.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
-    /// Whether a write waits for its turn.
+    /// True while a write waits for its turn.
     waits: bool,
     turn: Arc<Turn>,
 }

@@ -22,19 +22,20 @@ use crate::{BoxedIo, Peer, Transport, here};
 /// some must be closed first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long what was written may wait for the other end to read it, before the system closes the connection.
+/// The longest time for which written bytes may wait for the other end to read them, before the system closes the
+/// connection.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// How often the other end of a bare connection is asked whether it is there, while it says nothing.
+/// The interval at which the other end of a bare connection is probed while it is silent.
 const ALIVE: Duration = Duration::from_secs(10);
 
-/// Where connections come from.
+/// The source of connections.
 pub trait Listener: Send + Sync + 'static {
     /// Waits for the next connection, and says where it comes from. While one server follows another on the same
     /// listener, both may wait.
     fn accept(&self) -> BoxFuture<'_, io::Result<(BoxedIo, SocketAddr)>>;
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     /// When the operating system does not say.
@@ -79,7 +80,7 @@ impl Inbound {
         Ok(Self::new(Arc::new(TcpListener::bind(address).await?)))
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     /// When the operating system does not say.
@@ -124,7 +125,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Who is at the other end.
+    /// The other end of the connection.
     #[must_use]
     pub const fn peer(&self) -> &Peer {
         &self.peer

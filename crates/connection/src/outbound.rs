@@ -29,18 +29,18 @@ pub trait Dialer: Send + Sync + 'static {
 pub struct Terms {
     /// Longest time for opening it; `None`: whatever the operating system takes.
     pub connect_timeout: Option<Duration>,
-    /// How it is found out that the other end is gone; `None`: not at all.
+    /// The probes that detect that the other end is gone; `None`: no probes.
     pub keep_alive: Option<KeepAlive>,
     /// Bytes that may be under way to this side, of one call and of all together; `None`: what HTTP/2 begins with.
     pub window_bytes: Option<u32>,
 }
 
-/// How it is found out that the other end of a silent connection is gone.
+/// The probes that detect that the other end of a silent connection is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// How often it is asked.
+    /// The interval between probes.
     pub interval: Duration,
-    /// How long its answer is waited for, before the connection is closed.
+    /// The longest wait for the answer to a probe, before the connection is closed.
     pub timeout: Duration,
     /// Also while no call is open.
     pub while_idle: bool,
@@ -54,7 +54,7 @@ pub struct BadAddress {
     source: tonic::transport::Error,
 }
 
-/// Why there is no connection.
+/// The reason for which there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error(transparent)]
@@ -170,7 +170,8 @@ impl Outbound {
         format!("{}{path}", self.transport.uri(address)).parse()
     }
 
-    /// What opens connections to `address` (`host:port`) for a client of HTTP that is not a [`Channel`].
+    /// Returns a service that opens connections to `address` (`host:port`) for a client of HTTP that is not a
+    /// [`Channel`].
     #[must_use]
     pub fn connector(
         &self,

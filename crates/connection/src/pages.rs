@@ -24,7 +24,7 @@ pub const CONNECTIONS: usize = 256;
 /// whoever asks whether this process is alive.
 const KEPT: usize = CONNECTIONS / 2;
 
-/// How long a connection may take to ask its next question, the first included.
+/// The longest time that a connection may take to send its next request, the first included.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Serves `router` on what comes in until `shutdown`, then lets open answers end.

@@ -1,4 +1,4 @@
-//! What lies between the bytes of a connection and the network: the only place that has to know.
+//! The layer between the bytes of a connection and the network: the only place that has to know.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::BoxedIo;
 
-/// How connections are protected. Both ends must agree.
+/// The protection of connections. Both ends must agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Not at all: whoever reaches the network reads it, and nobody proves who they are.
@@ -23,7 +23,7 @@ impl Transport {
         }
     }
 
-    /// What becomes of a connection that was opened to `_address`, before anything is said over it.
+    /// Protects a connection that was opened to `_address`, before anything is sent over it.
     ///
     /// # Errors
     /// When the other end is not who it must be.
@@ -34,8 +34,8 @@ impl Transport {
         }
     }
 
-    /// What becomes of a connection that came from `address`, and who is at its other end. It does not wait for the
-    /// other end, which may never say anything: a handshake belongs to the first read.
+    /// Protects a connection that came from `address`, and identifies its other end. It does not wait for the other
+    /// end, which may never say anything: a handshake belongs to the first read.
     pub(crate) fn accepted(self, address: SocketAddr, io: BoxedIo) -> (BoxedIo, Peer) {
         match self {
             Self::Plain => (io, Peer { address, identity: None }),
@@ -43,10 +43,10 @@ impl Transport {
     }
 }
 
-/// Who is at the other end of a connection. Requests carry it as an extension.
+/// The other end of a connection. Requests carry it as an extension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Where the connection comes from.
+    /// The address from which the connection comes.
     pub address: SocketAddr,
     /// The name that its certificate proves; `None` where the transport proves none.
     pub identity: Option<Arc<str>>,

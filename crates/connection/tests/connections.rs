@@ -1,4 +1,4 @@
-//! What a server and a caller see of each other.
+//! Tests of what a server and a caller know of each other.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,5 +1,5 @@
-//! How long after the death of the leader the next proposal is accepted, three members in one process over loopback
-//! gRPC with disks that flush at once. Prints the distribution:
+//! The time from the death of the leader until the next proposal is accepted, with three members in one process over
+//! loopback gRPC and disks that flush at once. Prints the distribution:
 //! `cargo bench -p tessera-consensus --bench failover [ROUNDS]`.
 //!
 //! It measures elections, not disks: the figure with real processes and synced writes comes from the chaos suite.

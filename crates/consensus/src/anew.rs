@@ -20,7 +20,7 @@ use crate::types::{Membership, Place, StoredMembership, Vote, log_id};
 /// By how much terms jump ahead: at one election a second the old cluster takes four months to get there.
 pub const TERMS_AHEAD: u64 = 10_000_000;
 
-/// What a cluster begins anew with.
+/// The initial data of a cluster that begins anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
     /// Its id, which no cluster had before.

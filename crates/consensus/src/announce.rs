@@ -1,5 +1,5 @@
-//! What members announce that they can apply, asked of every one of them: what is new is proposed only when all can
-//! (law L7).
+//! The levels that members announce as applicable, requested from every member: a new level is proposed only when all
+//! members can apply it (law L7).
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ use crate::types::{
 /// Most entries applied before their effects are published and their proposers answered.
 const PUBLISHED_TOGETHER: usize = 64;
 
-/// Where the machine is: everything of a snapshot's description.
+/// The position of the machine: every field of a snapshot's description.
 #[derive(Clone, Default)]
 struct Position {
     last: Option<LogId>,

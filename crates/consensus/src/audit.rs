@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::status::Status;
 use crate::transport::{Lane, Links};
 
-/// How long one comparison waits for the others.
+/// The longest time for which one comparison waits for the answers of the others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Asks the voters for their digests and judges.

@@ -23,7 +23,7 @@ impl Clock for SystemClock {
 /// The operating system's clock, wrong by as much as is asked for: for drills.
 #[derive(Clone, Copy, Debug)]
 pub struct WrongClock {
-    /// How far it is ahead, in milliseconds; negative: behind.
+    /// The milliseconds by which the clock is ahead; negative: behind.
     pub ahead_ms: i64,
 }
 
@@ -33,11 +33,11 @@ impl Clock for WrongClock {
     }
 }
 
-/// How a member's wall clock compares with what a quorum of the members' clocks agree on.
+/// The deviation of a member's wall clock from the time on which a quorum of the members' clocks agrees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockStatus {
-    /// How far it is ahead, in milliseconds; negative: behind. `None` while too few clocks are known.
+    /// The milliseconds by which the clock is ahead; negative: behind. `None` while too few clocks are known.
     pub offset_ms: Option<i64>,
-    /// Whether that is more than [`max_clock_offset`](crate::ConsensusConfig::max_clock_offset).
+    /// True if the deviation exceeds [`max_clock_offset`](crate::ConsensusConfig::max_clock_offset).
     pub off: bool,
 }

@@ -1,4 +1,4 @@
-//! What the members' wall clocks show, and what a quorum of them agrees on.
+//! Readings of the members' wall clocks, and the time on which a quorum of them agrees.
 //!
 //! Members tell their wall clock with answers that they give anyway: to requests for votes, so that whoever is elected
 //! knows the clocks of a quorum before it proposes anything, to heartbeats, and to the questions of the auditor, by
@@ -23,10 +23,10 @@ use crate::machine::LogTime;
 /// An answer that took longer says too little about when the clock was read.
 const SLOW: Duration = Duration::from_millis(2_500);
 
-/// How long a reading counts.
+/// The time for which a reading counts.
 const FRESH: Duration = Duration::from_secs(15);
 
-/// What a member's clock showed.
+/// One reading of a member's clock.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     shown: Duration,
@@ -34,7 +34,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// What the clock shows by now, if it goes as clocks do.
+    /// Extrapolates the reading to `now`, assuming that the clock runs at the normal rate.
     fn by(self, now: Instant) -> Duration {
         self.shown + now.saturating_duration_since(self.at)
     }
@@ -48,12 +48,12 @@ pub(crate) struct Clocks {
     others: BTreeMap<MemberId, Reading>,
 }
 
-/// What a member knows of the voters' clocks at one moment.
+/// The time on which the voters' clocks agree and their deviations from it, as one member knows them at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// What they agree on; `None` when too few are known.
+    /// The time on which the clocks agree; `None` when too few are known.
     pub agreed: Option<Agreed>,
-    /// How far each is from that, in milliseconds; positive: ahead.
+    /// The deviation of each clock from the agreed time, in milliseconds; positive: ahead.
     pub offsets: BTreeMap<MemberId, i64>,
 }
 
@@ -75,7 +75,8 @@ impl Clocks {
         }
     }
 
-    /// What the voters' clocks show at `now`, as far as that is known, when this member's own shows `wall`.
+    /// The times that the voters' clocks show at `now`, as far as they are known, when this member's own clock shows
+    /// `wall`.
     fn known(&self, now: Instant, wall: LogTime) -> impl Iterator<Item = (MemberId, Duration)> {
         self.voters.iter().filter_map(move |voter| {
             if *voter == self.own {
@@ -86,7 +87,8 @@ impl Clocks {
         })
     }
 
-    /// What they agree on; `None` when too few are known. It is asked for with every call that changes something.
+    /// Returns the time on which the clocks agree; `None` when too few are known. Called for every call that changes
+    /// something.
     pub(crate) fn agreed(&self, now: Instant, wall: LogTime) -> Option<Agreed> {
         let mut shown: SmallVec<[Duration; 8]> = self.known(now, wall).map(|(_, time)| time).collect();
         shown.sort_unstable_by_key(|time| std::cmp::Reverse(*time));
@@ -94,7 +96,7 @@ impl Clocks {
         shown.get(self.voters.len() / 2).map(|time| Agreed { time: *time, alone })
     }
 
-    /// What is known at `now`, when this member's own clock shows `wall`.
+    /// Returns all that is known at `now`, when this member's own clock shows `wall`.
     pub(crate) fn sight(&self, now: Instant, wall: LogTime) -> Sight {
         let agreed = self.agreed(now, wall);
         // A member without a vote has a clock too; it does not count, and may still be off.

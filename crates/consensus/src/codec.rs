@@ -136,7 +136,7 @@ pub(crate) fn decode_identity(bytes: Bytes) -> Result<Identity, Unreadable> {
     Ok(Identity { cluster, member: MemberId(identity.member_id) })
 }
 
-/// What a snapshot contains besides the machine's chunks.
+/// The content of a snapshot besides the machine's chunks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Description {
     pub last: Option<LogId>,

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Settings of one member's consensus. All members of a cluster should have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsensusConfig {
-    /// How often the leader shows a sign of life.
+    /// The interval at which the leader sends heartbeats.
     pub heartbeat: Duration,
     /// Shortest random share of an election timeout. It is also the deadline of one request for a vote, so it must
     /// leave room for a synced write.
@@ -42,7 +42,7 @@ pub struct ConsensusConfig {
     pub snapshot_entries: u64,
     /// A snapshot is taken after entries of this many bytes.
     pub snapshot_bytes: u64,
-    /// So many entries before a snapshot are kept, for followers that are a little behind.
+    /// The number of entries before a snapshot that are retained, for followers that are a little behind.
     pub keep_entries: u64,
     /// At most so many bytes of entries before a snapshot are kept.
     pub keep_bytes: u64,
@@ -62,16 +62,17 @@ pub struct ConsensusConfig {
     pub append_bytes: u64,
     /// Most bytes of recent entries kept decoded in memory.
     pub cache_bytes: usize,
-    /// How long an append, or one snapshot chunk, may go unanswered before the connection is given up.
+    /// The longest time for which an append, or one snapshot chunk, may go unanswered before the connection is given
+    /// up.
     pub append_timeout: Duration,
-    /// How long a receiver may take to install a snapshot that has fully arrived.
+    /// The longest time that a receiver may take to install a snapshot that has fully arrived.
     pub snapshot_install_timeout: Duration,
     /// A digest of the state is taken at every index that is a multiple of this (law L8).
     pub digest_interval: u64,
-    /// How often members compare digests, and their clocks with them.
+    /// The interval at which members compare digests, and their clocks with them.
     pub digest_period: Duration,
-    /// How far a member's wall clock may be from what a quorum of the members' clocks agree on; beyond it the member
-    /// hands leadership over.
+    /// The largest deviation of a member's wall clock from the time on which a quorum of the members' clocks agrees;
+    /// beyond it the member hands leadership over.
     pub max_clock_offset: Duration,
 }
 

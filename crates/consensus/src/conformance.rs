@@ -79,7 +79,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Packer {
 }
 
 impl Carried {
-    /// What the network does: copies the chunks of another member's snapshot into the own store.
+    /// Copies the chunks of another member's snapshot into the own store, in place of the network.
     fn receive(&self, parcel: Parcel) -> io::Result<SnapshotData> {
         let Parcel(theirs, SnapshotData::Stored(record)) = parcel else {
             return Err(io::Error::other("only stored snapshots are carried"));

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::ids::MemberId;
 use crate::machine::LogIndex;
 
-/// How many digests a member remembers: members that are this many intervals apart have none in common and wait.
+/// The number of digests that a member remembers: members that are this many intervals apart have none in common and
+/// wait.
 const KEPT: usize = 32;
 
 /// A member's newest digests, in ascending order.
@@ -30,7 +31,7 @@ impl Digests {
     }
 }
 
-/// What comparing one's digests with the others' shows.
+/// The result of comparing the own digests with those of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No two members differ at an index both have.

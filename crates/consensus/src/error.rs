@@ -1,4 +1,4 @@
-//! What consensus answers when it cannot do what was asked.
+//! Errors that consensus returns when it cannot do as requested.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::config::BadConfig;
 use crate::ids::{Identity, Member, MemberId};
 use crate::machine::{LogIndex, Unreadable};
 
-/// Why this member's consensus ended. After anything but [`StopReason::Shutdown`] the process must exit: its memory may
-/// be ahead of, or behind, what is on its disk.
+/// The reason for which this member's consensus ended. After anything but [`StopReason::Shutdown`] the process must
+/// exit: its memory may be ahead of, or behind, the state on its disk.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StopReason {
     /// Someone asked for it.
@@ -37,7 +37,7 @@ pub enum StopReason {
     Core { what: String },
 }
 
-/// Why a command was not applied, or why it is not known whether it was.
+/// The reason for which a command was not applied, or its outcome is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProposeError {
     /// This member does not lead. Nothing was proposed: ask the leader.
@@ -68,7 +68,7 @@ pub enum ProposeError {
     Stopped(#[source] StopReason),
 }
 
-/// Why a read cannot be made linearizable, or a leadership not be confirmed.
+/// The reason for which a read cannot be made linearizable, or a leadership not be confirmed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// This member does not lead (only [`confirm_leadership`](crate::Consensus::confirm_leadership) needs that).
@@ -85,7 +85,7 @@ pub enum ReadError {
     Stopped(#[source] StopReason),
 }
 
-/// Why a member could not be started.
+/// The reason for which a member could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The settings do not fit together.
@@ -94,9 +94,9 @@ pub enum StartError {
     /// The data folder belongs to another member.
     #[error("the data folder belongs to {found}, not to {expected}; start it with its own folder and settings")]
     OtherIdentity {
-        /// Whom the settings name.
+        /// The identity that the settings name.
         expected: Identity,
-        /// Whom the folder names.
+        /// The identity that the folder names.
         found: Identity,
     },
     /// The store failed or is damaged.
@@ -110,7 +110,7 @@ pub enum StartError {
     Core { what: String },
 }
 
-/// Why the membership was not changed, or why it is not known whether it was.
+/// The reason for which the membership was not changed, or the outcome of the change is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MembershipError {
     /// The cluster exists already; it is created once.
@@ -134,7 +134,7 @@ pub enum MembershipError {
     #[error("member {id} {why}")]
     WrongRole {
         id: MemberId,
-        /// What it is instead.
+        /// The mismatch, as the predicate of the message: "has a vote already".
         why: &'static str,
     },
     /// The last voter cannot be removed.

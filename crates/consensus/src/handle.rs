@@ -34,7 +34,7 @@ pub struct Applied<O> {
     pub index: LogIndex,
     /// Term of that entry.
     pub term: Term,
-    /// When it went into that entry; until then it waited for others to be on their way.
+    /// The moment at which the command went into that entry; until then it waited for others to be on their way.
     pub entered: Instant,
     pub outcome: O,
 }
@@ -268,19 +268,19 @@ impl<M: Machine> Consensus<M> {
         }
     }
 
-    /// What this member says about itself, now and whenever it changes.
+    /// The status that this member reports, now and on every change.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.inner.status.clone()
     }
 
-    /// Whether this member leads, now and whenever it changes. Every transition counts only for the term it names: a
+    /// The leadership of this member, now and on every change. Every transition counts only for the term it names: a
     /// watcher may miss short reigns, never see one out of order.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.inner.leadership.clone()
     }
 
-    /// How old a read without a barrier may be: the time since this member last knew that it had applied everything
-    /// committed; `None` when it has not known since it started.
+    /// The greatest possible age of a read without a barrier: the time since this member last knew that it had applied
+    /// everything committed; `None` when it has not known since it started.
     pub fn staleness(&self) -> Option<Duration> {
         self.staleness_of(|| ()).1
     }
@@ -299,7 +299,7 @@ impl<M: Machine> Consensus<M> {
         self.inner.shared.time.now()
     }
 
-    /// How long it takes at most until log time has reached `time`; log time that is ahead of the clocks goes slowly.
+    /// The longest time until log time reaches `time`; log time that is ahead of the clocks goes slowly.
     pub fn until(&self, time: LogTime) -> Duration {
         self.inner.shared.time.until(time)
     }
@@ -310,12 +310,13 @@ impl<M: Machine> Consensus<M> {
         self.inner.shared.time.right_time()
     }
 
-    /// How this member's wall clock compares with the others'.
+    /// Compares this member's wall clock with those of the others.
     pub fn clock(&self) -> ClockStatus {
         self.inner.shared.time.status()
     }
 
-    /// How often members' states were found to differ since this process started; anything but 0 is a reason to look.
+    /// The number of times that members' states were found to differ since this process started; anything but 0 is a
+    /// reason to look.
     pub fn hash_mismatches(&self) -> u64 {
         self.inner.shared.meters.hash_mismatch_count()
     }
@@ -325,7 +326,8 @@ impl<M: Machine> Consensus<M> {
         crate::metrics::register(&self.inner.shared, self.inner.status.clone(), registry);
     }
 
-    /// Whether the loop of this member's Raft answers by then. It answers on members without a quorum too.
+    /// Returns whether the loop of this member's Raft answers before `deadline`. It answers on members without a quorum
+    /// too.
     pub async fn answers(&self, deadline: Instant) -> bool {
         matches!(timeout_at(deadline, self.inner.raft.is_initialized()).await, Ok(Ok(_)))
     }

@@ -25,13 +25,13 @@ pub enum HistoryError {
     },
 }
 
-/// What a machine was fed with.
+/// One entry as it was fed to a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastEntry {
     pub at: EntryPosition,
     /// Its commands; `None` for an entry without (a leader's first, a change of members).
     pub commands: Option<Vec<Bytes>>,
-    /// Whether it is known to be committed. The last entries of a member that stopped may never have been.
+    /// True if the entry is known to be committed. The last entries of a member that stopped may never have been.
     pub committed: bool,
 }
 
@@ -59,7 +59,7 @@ impl History {
         Ok(Self { reader, snapshot: Some(record), time: description.log_time, next })
     }
 
-    /// Whose log it is, if the member ever belonged to a cluster.
+    /// The identity of the member that the log belongs to, if it ever belonged to a cluster.
     ///
     /// # Errors
     /// [`Unreadable`].

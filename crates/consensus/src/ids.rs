@@ -72,7 +72,7 @@ impl fmt::Display for Member {
     }
 }
 
-/// Which member of which cluster a process is.
+/// The identity of a process: the cluster and its member id there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub cluster: ClusterId,

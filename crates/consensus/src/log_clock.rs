@@ -19,31 +19,31 @@ use tokio::time::Instant;
 
 use crate::machine::{LogTime, Term};
 
-/// How long a gap must have stood before log time steps over it in the middle of a reign.
+/// The time for which a gap must have stood before log time steps over it in the middle of a reign.
 pub(crate) const STOOD: Duration = Duration::from_secs(10);
 
 /// By how much a pool of one steps in a reign, all its steps together: an outage of a month is plausible, and of ten
 /// years is not.
 pub(crate) const ALONE: Duration = Duration::from_secs(30 * 86_400);
 
-/// What the wall clocks of the members say.
+/// The time on which the wall clocks of the members agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     /// The latest time that a quorum of the voters' clocks has reached, since the Unix epoch.
     pub time: Duration,
-    /// Whether this member is the only voter, and its clock the only one.
+    /// True if this member is the only voter, and its clock the only one.
     pub alone: bool,
 }
 
-/// How one reign has steered so far.
+/// The state of steering within one reign.
 #[derive(Clone, Copy, Debug)]
 struct Reign {
     term: Term,
-    /// Whether the clocks were reckoned with in this reign.
+    /// True if the clocks were reckoned with in this reign.
     reckoned: bool,
     /// Since when log time has been further behind than the bound.
     behind_since: Option<Instant>,
-    /// What a pool of one may still step.
+    /// The remaining amount by which a pool of one may step.
     allowance: Duration,
 }
 
@@ -56,11 +56,11 @@ pub(crate) struct Step {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogClock {
-    /// How far behind the clocks log time may be without a step.
+    /// The largest lag of log time behind the clocks that is made up without a step.
     bound: Duration,
-    /// What it showed when it was read last, since the Unix epoch; zero when this member knows no log time yet.
+    /// Log time at the last reading, since the Unix epoch; zero when this member knows no log time yet.
     shown: Duration,
-    /// When that was.
+    /// The moment of the last reading.
     read_at: Instant,
     reign: Option<Reign>,
 }
@@ -87,7 +87,7 @@ impl LogClock {
         }
     }
 
-    /// Whether any log time is known.
+    /// Returns whether any log time is known.
     const fn is_set(&self) -> bool {
         !self.shown.is_zero()
     }
@@ -135,7 +135,7 @@ impl LogClock {
         (paced + by, Some(Step { by }))
     }
 
-    /// How long it takes at most from the last reading until this clock shows `time`, as far as can be known.
+    /// The longest time from the last reading until this clock shows `time`, as far as can be known.
     pub(crate) fn until(&self, agreed: Option<Agreed>, time: LogTime) -> Duration {
         let time = Duration::from_millis(time.0);
         let left = time.saturating_sub(self.shown);

@@ -19,7 +19,7 @@ pub struct Term(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogTime(pub u64);
 
-/// Where and when an entry was committed.
+/// The position in the log and the log time of a committed entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryPosition {
     pub index: LogIndex,
@@ -33,13 +33,13 @@ pub struct EntryPosition {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}; stop this member and start it with a release that can read it")]
 pub struct Unreadable {
-    /// What could not be read and why, in one sentence.
+    /// The unreadable item and the reason, in one sentence.
     pub what: String,
 }
 
 /// A deterministic state machine fed by the committed log.
 pub trait Machine: Send + 'static {
-    /// What applying one command answers to whoever proposed it.
+    /// The answer to the proposer of one command once it is applied.
     type Outcome: Send + 'static;
 
     /// Applies the commands of one committed entry in order and answers one outcome per command.

@@ -1,4 +1,4 @@
-//! Who takes part: founding the cluster, adding, promoting and removing members, handing leadership over.
+//! Changes of the membership: founding the cluster, adding, promoting and removing members, handing leadership over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -376,9 +376,9 @@ fn not_known(error: ReadError) -> MembershipError {
     }
 }
 
-/// Whether leadership that was to be handed over in `term` went to another member; `None` while that is open. A
-/// member that leads again in a later term has tried in vain: whoever waits for more holds up every other change of
-/// the membership.
+/// Returns whether leadership that was to be handed over in `term` went to another member; `None` while that is open. A
+/// member that leads again in a later term has tried in vain: whoever waits for more holds up every other change of the
+/// membership.
 fn handed_over(status: &Status, own: MemberId, term: Term) -> Option<bool> {
     if status.role == Role::Leader {
         return (status.term > term).then_some(false);

@@ -1,4 +1,4 @@
-//! What Prometheus sees of consensus, under the names operators' dashboards and alerts use.
+//! Metrics of consensus for Prometheus, under the names that operators' dashboards and alerts use.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::ids::MemberId;
 use crate::shared::Shared;
 use crate::status::{Role, Status};
 
-/// What is counted as it happens.
+/// Metrics that are counted as events happen.
 #[derive(Debug)]
 pub(crate) struct Meters {
     propose: Histogram,
@@ -76,7 +76,7 @@ impl Meters {
         self.hash_mismatches.inc();
     }
 
-    /// How often members were found to differ.
+    /// The number of times that members were found to differ.
     pub(crate) fn hash_mismatch_count(&self) -> u64 {
         self.hash_mismatches.get()
     }
@@ -103,7 +103,7 @@ pub(crate) fn register(shared: &Arc<Shared>, status: watch::Receiver<Status>, re
     registry.register_collector(Box::new(Scraped { shared: Arc::clone(shared), status }));
 }
 
-/// What is looked up when Prometheus asks.
+/// Metrics whose values are read when the registry is encoded: for a scrape by Prometheus, or for OTLP.
 struct Scraped {
     shared: Arc<Shared>,
     status: watch::Receiver<Status>,

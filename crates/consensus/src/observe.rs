@@ -19,7 +19,7 @@ use crate::shared::{AppliedAt, Shared};
 use crate::status::{FollowerStatus, Leadership, Refused, Role, Status, TAKES_PART};
 use crate::types::{RaftMetrics, RoleMetrics, TypeConfig, index_of};
 
-/// How often the status is refreshed when nothing is applied. What raft says of itself changes with every heartbeat
+/// The interval at which the status is refreshed when nothing is applied. Raft's metrics change with every heartbeat
 /// that is acknowledged, which is no reason to look: the freshness of the quorum, and how far followers are, are this
 /// old.
 const REFRESH: Duration = Duration::from_millis(100);
@@ -199,8 +199,8 @@ fn followers_of(metrics: &RaftMetrics, own: MemberId, last: LogIndex) -> BTreeMa
         .collect()
 }
 
-/// Whether what is applied is all that is committed: on a leader that a quorum acknowledges and that has applied
-/// everything it committed, an entry of its own term included; before that one it may not know what is committed.
+/// Returns whether everything committed is applied: true on a leader that a quorum acknowledges and that has applied
+/// everything it committed, an entry of its own term included; before that entry it may not know what is committed.
 fn is_current(status: &Status, applied: AppliedAt) -> bool {
     let leads = status.role == Role::Leader && status.quorum_fresh;
     leads && applied.term == status.term && applied.index >= status.committed

@@ -33,7 +33,7 @@ use crate::types::{TypeConfig, Vote};
 /// Pause before the call is opened again.
 const REOPEN: Duration = Duration::from_millis(100);
 
-/// How often an election is attempted before it is left to the ordinary timeout.
+/// The number of elections that are attempted before the ordinary timeout takes over.
 const ATTEMPTS: u32 = 4;
 
 /// Further questions to a host that takes a connection: it closes what a process had open one after the other.

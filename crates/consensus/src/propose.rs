@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::status::Leadership;
 use crate::types::{Batch, Deliver, TypeConfig, leader_of, term_of};
 
-/// Why a command was not applied, as the proposer sees it.
+/// The reason for which a command was not applied, as the proposer sees it.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     /// Not proposed: someone else leads.
@@ -44,16 +44,16 @@ pub(crate) type Commands = SmallVec<[Bytes; 1]>;
 /// One outcome for each of the commands of a proposal, in their order.
 pub(crate) type Answer<O> = Result<Applied<SmallVec<[O; 1]>>, Refusal>;
 
-/// Who waits for commands of one entry, and for how many of them.
+/// A proposer that waits for some commands of one entry, and their number.
 struct Asker<O> {
     commands: usize,
     answer: oneshot::Sender<Answer<O>>,
 }
 
-/// Who waits for the commands of one entry, in their order.
+/// The proposers that wait for the commands of one entry, in their order.
 type Askers<O> = Vec<Asker<O>>;
 
-/// Whether a command went into an entry; decided once, by whoever is first.
+/// The decision whether a command went into an entry; made once, by whoever is first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ticket(Arc<AtomicU8>);
 
@@ -254,7 +254,7 @@ fn answer_all<O: Send + 'static>(askers: Askers<O>, entered: Instant, written: W
     }
 }
 
-/// What a rejected write means: an entry that was never appended.
+/// The refusal that a rejected write means: the entry was never appended.
 pub(crate) fn refusal_of(forward: ForwardToLeader<TypeConfig>) -> Refusal {
     match forward.reason {
         ForwardReason::LeaseExpired => Refusal::NoQuorum,

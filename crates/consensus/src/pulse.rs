@@ -1,4 +1,4 @@
-//! When the clock of the raft core ticks.
+//! Control of the raft core's clock: the periods in which it ticks.
 //!
 //! With each tick, one every fifth of a heartbeat, the core looks whether a heartbeat or an election is due. On an idle
 //! member that was most of what it did, and both are known without looking: a leader's heartbeats have a timer of their

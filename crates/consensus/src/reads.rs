@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::transport::Links;
 use crate::types::{LogId, TypeConfig, leader_of};
 
-/// Why a round confirmed nothing.
+/// The reason for which a round confirmed nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum NotConfirmed {
     NotLeader(Option<Member>),
@@ -30,9 +30,9 @@ pub(crate) enum NotConfirmed {
 /// Up to where a reader must have applied.
 pub(crate) type Confirmed = Result<LogId, NotConfirmed>;
 
-/// Who asks.
+/// A caller that waits for the confirmation of a round.
 pub(crate) struct Question {
-    /// Whether only this member's own leadership counts.
+    /// True if only this member's own leadership counts.
     pub own: bool,
     pub answer: oneshot::Sender<Confirmed>,
 }

@@ -1,4 +1,4 @@
-//! What the parts of one member's consensus share.
+//! State shared by the parts of one member's consensus.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use crate::transport::OpenLines;
 use crate::types::Vote;
 use crate::waiver::LeaseWaiver;
 
-/// How far the machine is and what became visible with it.
+/// The position up to which the machine has applied the log, and made the result visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AppliedAt {
     pub term: Term,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub stopper: Stopper,
     pub meters: Meters,
     pub digests: Digests,
-    /// What this member announces that it can apply.
+    /// The highest level that this member announces as applicable.
     pub highest_level: u32,
     /// Drawn at this start, never 0.
     pub start: u64,
@@ -121,7 +121,7 @@ impl Shared {
         self.identity.member
     }
 
-    /// Whether this data folder was admitted to the cluster.
+    /// Returns whether this data folder was admitted to the cluster.
     pub(crate) fn admitted(&self) -> bool {
         self.admitted.load(Ordering::Acquire)
     }
@@ -144,8 +144,8 @@ impl Shared {
         self.highest_member.store(highest.0, Ordering::Release);
     }
 
-    /// Whether the id was in use and is no more, as far as this member has applied. An id that is higher than all it
-    /// knows may be that of a member it has yet to hear of.
+    /// Returns whether the id was in use and no longer is, as far as this member has applied. An id that is higher than
+    /// all it knows may be that of a member it has yet to hear of.
     pub(crate) fn was_removed(&self, id: MemberId) -> bool {
         let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         is_used_up(&members, self.highest_member(), id)

@@ -16,7 +16,7 @@ use crate::machine::Frozen;
 use crate::shared::Shared;
 use crate::types::{Snapshot, TypeConfig};
 
-/// What openraft passes around as a snapshot.
+/// The representation of a snapshot that openraft passes around.
 pub(crate) enum SnapshotData {
     /// A whole one in the store.
     Stored(SnapshotRecord),

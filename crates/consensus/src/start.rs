@@ -34,11 +34,11 @@ use crate::status::{Leadership, Status};
 use crate::transport::{Links, Network};
 use crate::types::TypeConfig;
 
-/// What a member needs from its surroundings.
+/// The resources that a member needs from its surroundings.
 #[derive(Clone)]
 pub struct Environment {
     pub store: Arc<dyn Store>,
-    /// How it reaches other members.
+    /// The means of connecting to other members.
     pub outbound: Outbound,
     /// The clock a leader writes into entries.
     pub clock: Arc<dyn Clock>,

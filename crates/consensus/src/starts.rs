@@ -56,7 +56,7 @@ impl Starts {
         after
     }
 
-    /// Whether `member` may be listened to.
+    /// Checks whether messages of `member` may be accepted.
     pub(crate) fn check(&self, member: MemberId, now: Instant) -> Result<(), Doubled> {
         judge(&self.lock(), member, now)
     }

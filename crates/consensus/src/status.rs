@@ -1,4 +1,4 @@
-//! What a member says about itself: for routing, metrics, `cluster status` and the reads that may be stale.
+//! The status that a member reports: for routing, metrics, `cluster status` and the reads that may be stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::machine::{LogIndex, Term};
 /// A member that knew so lately that it was current takes part; one that did not lags.
 pub const TAKES_PART: Duration = Duration::from_secs(2);
 
-/// What a member is doing in the current term.
+/// The role of a member in the current term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It has no vote: freshly added, removed, or not admitted yet.
@@ -25,7 +25,7 @@ pub enum Role {
     Leader,
 }
 
-/// How far one follower is, as its leader knows it.
+/// The progress of one follower, as its leader knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowerStatus {
     /// Last entry the follower is known to hold.
@@ -40,7 +40,7 @@ pub struct FollowerStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub id: MemberId,
-    /// Whether this data folder was admitted to the cluster; before, it neither votes nor stores entries.
+    /// True if this data folder was admitted to the cluster; before, it neither votes nor stores entries.
     pub admitted: bool,
     pub role: Role,
     pub term: Term,
@@ -52,8 +52,9 @@ pub struct Status {
     pub committed: LogIndex,
     /// Last entry it applied.
     pub applied: LogIndex,
-    /// When it last knew that it had applied everything committed, as of the last update of this status; live in
-    /// [`Consensus::staleness`](crate::Consensus::staleness). `None` when it has not known since it started.
+    /// The last moment at which the member knew that it had applied everything committed, as of the last update of this
+    /// status; live in [`Consensus::staleness`](crate::Consensus::staleness). `None` when it has not known since it
+    /// started.
     pub current_at: Option<Instant>,
     /// Last entry in its newest snapshot.
     pub snapshot: LogIndex,
@@ -62,7 +63,7 @@ pub struct Status {
     pub voters: Vec<Member>,
     /// Members without a vote.
     pub learners: Vec<Member>,
-    /// Whether voters are being changed right now.
+    /// True while voters are being changed.
     pub joint: bool,
     /// The voters once no change is half made: what the next change of them begins with.
     pub voters_to_be: BTreeSet<MemberId>,
@@ -128,18 +129,18 @@ impl Status {
     }
 }
 
-/// Whether this member leads and may act as leader.
+/// The leadership of this member: whether it leads and may act as leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
     Leading {
         term: Term,
-        /// Whether it applied everything up to its own first entry: what earlier leaders acknowledged is in its state.
-        /// Actors of the leader start when this is true.
+        /// True once it applied everything up to its own first entry: what earlier leaders acknowledged is in its
+        /// state. Actors of the leader start when this is true.
         ready: bool,
     },
     /// Someone else leads, or nobody.
     Following {
-        /// Who leads, if known.
+        /// The current leader, if known.
         leader: Option<Member>,
     },
 }

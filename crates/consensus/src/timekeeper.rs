@@ -47,7 +47,7 @@ impl Timekeeper {
         self.known().clocks.note(member, asked, Instant::now(), LogTime(clock_ms));
     }
 
-    /// Who votes, and in which term this member leads, if it does.
+    /// Records the voters, and the term in which this member leads, if it does.
     pub(crate) fn observe(&self, leads_in: Option<Term>, voters: impl Iterator<Item = MemberId>) {
         let mut known = self.known();
         known.clocks.set_voters(voters);
@@ -99,7 +99,7 @@ impl Timekeeper {
         }
     }
 
-    /// How long it takes at most until log time has reached `time`.
+    /// The longest time until log time reaches `time`.
     pub(crate) fn until(&self, time: LogTime) -> Duration {
         let mut known = self.known();
         let (now, agreed) = self.read(&mut known);
@@ -117,7 +117,7 @@ impl Timekeeper {
         u128::from(offset_ms.unsigned_abs()) > self.max_offset.as_millis()
     }
 
-    /// How this member's wall clock compares with those of the others.
+    /// The deviation of this member's wall clock from the time on which the voters' clocks agree.
     pub(crate) fn status(&self) -> ClockStatus {
         let offset_ms = self.sight().offsets.get(&self.own).copied();
         ClockStatus { offset_ms, off: offset_ms.is_some_and(|offset| self.is_off(offset)) }

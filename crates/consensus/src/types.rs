@@ -34,7 +34,7 @@ impl fmt::Display for Batch {
     }
 }
 
-/// What applying an entry answers: the machine's outcomes, whatever their type, for the proposer that knows it.
+/// The result of applying an entry: the machine's outcomes, whatever their type, for the proposer that knows it.
 pub(crate) struct Reply(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl Reply {
@@ -67,7 +67,7 @@ impl<T: Send + 'static> Responder<TypeConfig, T> for Deliver<T> {
     }
 }
 
-/// What the membership says of a member besides its id.
+/// The data that the membership has on a member besides its id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub name: String,
@@ -91,7 +91,7 @@ pub(crate) fn leader_of(forward: &openraft::errors::ForwardToLeader<TypeConfig>)
 
 pub(crate) type Membership = openraft::Membership<u64, Place>;
 
-/// What an entry carries.
+/// The content of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
     Blank,

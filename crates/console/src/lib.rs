@@ -20,7 +20,8 @@ const HOME: &str = "/console/";
 /// The page that everything begins with.
 const INDEX: &str = "index.html";
 
-/// What a browser may load and run: what comes from here. Nobody may show the console in a frame of theirs.
+/// The policy for what a browser may load and run: only content of the same origin. No page may show the console in a
+/// frame.
 const POLICY: &str =
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 

@@ -1,5 +1,5 @@
-//! How long the page of metrics of a large pool takes to make: `cargo run --release -p tessera-controller --example
-//! metrics_page -- NODES JOBS`. Every node has eight cards.
+//! Measures the time that the metrics page of a large pool takes to make: `cargo run --release -p tessera-controller
+//! --example metrics_page -- NODES JOBS`. Every node has eight cards.
 
 #![expect(clippy::print_stdout, reason = "what a developer runs by hand prints for its developer")]
 

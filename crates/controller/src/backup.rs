@@ -38,12 +38,12 @@ pub use schedule::BackupPlan;
 
 /// Version of the files that this release writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
-/// How the first line begins; the version follows.
+/// The beginning of the first line; the version follows.
 const MAGIC: &str = "tessera backup ";
 /// Length of the hash at the end.
 const HASH_BYTES: usize = 32;
 
-/// What is in a backup.
+/// The header of a backup: its origin and its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The cluster it was taken from.
@@ -58,12 +58,12 @@ pub struct Header {
     pub term: u64,
     /// Log time of that revision, in milliseconds since the Unix epoch.
     pub log_time_ms: u64,
-    /// When it was taken, in milliseconds since the Unix epoch, by the clocks of a quorum.
+    /// Time at which it was taken, in milliseconds since the Unix epoch, by the clocks of a quorum.
     pub taken_at_ms: u64,
     pub counts: Counts,
 }
 
-/// How much is in a backup.
+/// Numbers of the objects in a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Nodes, forgotten ones included.

@@ -10,19 +10,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::machine::LedgerMachine;
 
-/// How often clocks are compared.
+/// The interval between comparisons of the clocks.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// For how long a clock must have been off before leadership is handed over.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long leadership is kept when it comes back: the others cannot keep it, or have a reason of their own not to.
+/// The shortest time between two handovers. Leadership that returns earlier is retained: the other members cannot
+/// retain it, or have a reason of their own not to.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How long handing leadership over may take.
+/// The time limit for a handover of leadership.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// What is to be done after a look at the clock.
+/// An action that follows from a look at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// Say that the clock is off, by so many milliseconds.
@@ -33,7 +34,7 @@ enum Effect {
     StepDown(MemberId),
 }
 
-/// What the watch remembers.
+/// The state of the watch over the clock.
 #[derive(Debug, Default)]
 struct ClockWatch {
     off_since: Option<Instant>,

@@ -8,17 +8,18 @@ use tessera_ledger::{CardKind, LeaseTimings, Level};
 
 use crate::backup::BackupPlan;
 
-/// How often the leader's actors look and how long they wait. For how long leases are granted is a setting of the pool
+/// Intervals and time limits of the leader's actors. The duration of leases is a setting of the pool
 /// ([`LeaseTimings`]), the same whoever leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// How often the lifecycle actor looks at nodes.
+    /// The interval at which the lifecycle actor looks at nodes.
     pub check: Duration,
-    /// How long one proposal of an actor may take before its outcome counts as unknown.
+    /// The time limit for one proposal of an actor, after which its outcome counts as unknown.
     pub propose: Duration,
-    /// How often the ledger's time is moved on when nothing else does.
+    /// The interval after which the ledger's time is advanced when nothing else does so.
     pub tick: Duration,
-    /// How much longer than its time limit a job may run before the leader stops it, its agent having failed to.
+    /// The time by which a job may exceed its time limit and its checkpoint's grace before the leader stops it, its
+    /// agent having failed to.
     pub limit_slack: Duration,
 }
 
@@ -33,12 +34,12 @@ impl Default for Timings {
     }
 }
 
-/// When a leader no longer believes that so many nodes failed by themselves.
+/// The threshold above which a leader no longer believes that nodes failed independently of one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MassLoss {
     /// Largest share of the nodes, in percent, that may be silent or newly lost at once; one node always may.
     pub share_percent: u32,
-    /// How long a lost node counts as newly lost.
+    /// The time for which a lost node counts as newly lost.
     pub window: Duration,
 }
 
@@ -49,7 +50,7 @@ impl Default for MassLoss {
 }
 
 impl MassLoss {
-    /// How many of `nodes` may be silent or newly lost at once.
+    /// Largest number of `nodes` that may be silent or newly lost at once; at least one.
     #[must_use]
     pub fn allowed(&self, nodes: usize) -> usize {
         let share = usize::try_from(self.share_percent).unwrap_or(usize::MAX);
@@ -75,28 +76,28 @@ impl Default for UsageSettings {
     }
 }
 
-/// What of a member's settings the controller goes by.
+/// The settings of a member that the controller uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
-    /// How often the leader's actors look and how long they wait.
+    /// Intervals and time limits of the leader's actors.
     pub timings: Timings,
-    /// When a leader suspects itself instead of the nodes.
+    /// The threshold above which a leader suspects itself instead of the nodes.
     pub mass_loss: MassLoss,
     /// Messages that may wait for one agent before its session is cut.
     pub session_outbox: usize,
     /// For how long is kept what jobs held, and what it costs.
     pub usage: UsageSettings,
-    /// What backups this member saves while it leads; `None`: none.
+    /// The backups that this member saves while it leads; `None`: none.
     pub backup: Option<BackupPlan>,
     /// The highest release level that this member announces and applies.
     pub highest_level: Level,
-    /// How long a change of leader may take.
+    /// The longest time that a change of leader may take.
     pub failover: Duration,
 }
 
 impl ControllerConfig {
-    /// Whether leases under these timings outlast a change of leader. What the timings have to do with one another the
-    /// ledger checks; this rule is about a setting that only members know.
+    /// Checks that leases under these timings outlast a change of leader. The ledger checks the timings against one
+    /// another; this rule involves a setting that only members know.
     ///
     /// # Errors
     /// [`FieldError`] with the rule; the path begins with `config.leases`.

@@ -23,21 +23,21 @@ use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
 use crate::{clock, disk, leader};
 
-/// What the controller of a member works with beside consensus.
+/// The parts that the controller of a member works with beside consensus.
 pub struct Means {
     /// The view that the machine of consensus publishes to.
     pub view: LedgerView,
-    /// What the machine says was touched.
+    /// The feed of the keys that the machine reports as touched.
     pub feed: Feed,
-    /// Where the log is kept; its disk is watched.
+    /// The store of the log; its disk is watched.
     pub store: Arc<dyn Store>,
     /// Bytes that must be free on that disk, below which a leader takes no more jobs and hands leadership over.
     pub disk_reserve_bytes: u64,
-    /// How connections to other members and to agents are opened.
+    /// Opens connections to other members and to agents.
     pub outbound: Outbound,
     /// The accounts of what jobs hold; `None`: this member keeps none.
     pub usage: Option<Keeper>,
-    /// What Prometheus sees.
+    /// The metrics that Prometheus reads.
     pub metrics: Arc<Metrics>,
     pub config: ControllerConfig,
 }
@@ -55,7 +55,7 @@ pub struct Controller {
     pub pool: PoolHandle,
     /// The service that agents call, to be mounted in the member's server.
     pub agents: AgentServiceServer<NodeSessions>,
-    /// What ends after `end` was cancelled: the leader's actors, and who watches the clock and the disk.
+    /// The tasks that end after `end` is cancelled: the leader's actors, and the watches over the clock and the disk.
     pub tasks: Vec<JoinHandle<()>>,
 }
 

@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::machine::LedgerMachine;
 use crate::metrics::Metrics;
 
-/// How often the file system is asked.
+/// The interval at which the file system is queried.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// Looks after which leadership that came back is handed over again: the others may have had no more room, or only
 /// no time.
 const REST: u32 = 5;
 
-/// How long handing leadership over may take.
+/// The time limit for a handover of leadership.
 const HANDOVER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,12 @@ pub enum DiskSpace {
     /// Less than the reserve.
     Short {
         free_bytes: u64,
-        /// What must be free, in bytes.
+        /// The space that must be free, in bytes.
         reserve_bytes: u64,
     },
 }
 
-/// What is to be done after a look at the disk.
+/// An action that follows from a look at the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// Tell everybody how much room there is.
@@ -44,7 +44,7 @@ enum Effect {
     StepDown,
 }
 
-/// What the watch remembers.
+/// The state of the watch over the disk.
 #[derive(Debug)]
 struct DiskWatch {
     reserve_bytes: u64,

@@ -1,4 +1,4 @@
-//! What placement lives on: after each applied entry the newest state and what was touched since placement looked last.
+//! The input of placement: after each applied entry the newest state and the keys touched since placement looked last.
 //!
 //! Applying must never wait for placement, and memory must stay bounded. So there is one slot, not a queue: touched
 //! keys add up in it until they are taken together with the newest state, and when they become too many the reader is
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// Beyond so many touched keys the reader reads the whole state anew.
 const LIMIT: usize = 65_536;
 
-/// What to look at.
+/// The part of a state that the reader must examine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The whole state: the reader is new, lagged too far behind, or the state was replaced by a snapshot.
@@ -121,7 +121,7 @@ impl Feed {
 }
 
 impl FeedReader {
-    /// What changed since the last time, if anything did.
+    /// Takes the change since the last call; `None` if nothing was published since.
     pub fn take(&mut self) -> Option<Change> {
         let mut slot = self.0.slot();
         if slot.taken {

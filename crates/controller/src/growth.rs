@@ -16,7 +16,7 @@ pub(crate) const NAME: &str = "growth";
 /// Pause between two looks: a gang waits at least this long anyway, and playing a pool through takes a while.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What was found out already.
+/// The results of earlier looks.
 #[derive(Default)]
 struct Seen {
     /// The last allocation that was played through.
@@ -62,7 +62,7 @@ async fn look(pool: &PoolHandle, seen: &mut Seen) {
     }
 }
 
-/// When the next gang has run for so long that it may grow.
+/// The next time at which a gang has run long enough to grow; the latest possible time if there is none.
 fn next(state: &State, now: LogTime) -> LogTime {
     let far = LogTime(u64::MAX);
     let times = state.allocations().filter_map(|held| state.may_grow_since(held, far)).filter(|since| *since > now);

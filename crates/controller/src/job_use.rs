@@ -1,5 +1,5 @@
-//! What a job uses of what it holds: the ledger says what it holds, readings of agents what of that is in use. A job is
-//! told of from its allocation on; what nobody has measured counts as nothing.
+//! The use of what a job holds: the ledger records what it holds, readings of agents what of that is in use. A job is
+//! reported from its allocation on; what nobody has measured counts as nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use crate::telemetry::{SliceReading, Telemetry, WorkerReading};
 
-/// What a worker holds and uses of one card.
+/// The blocks and memory of one card that a worker holds, and its use of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SliceUse {
     /// Blocks that it holds.
     pub blocks: u64,
     pub memory_held_bytes: u64,
     pub used: SliceReading,
-    /// Whether somebody measured that; otherwise it counts as nothing.
+    /// True if the use was measured; otherwise it counts as nothing.
     pub measured: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct SliceUse {
 pub struct WorkerUse {
     pub rank: Rank,
     pub node: NodeId,
-    /// When the reading arrived; `None`: there is none.
+    /// The arrival time of the reading; `None`: there is none.
     pub at: Option<Instant>,
     /// Processors of the host that it keeps busy.
     pub processors: f64,
@@ -42,7 +42,7 @@ pub struct JobUse {
 }
 
 impl JobUse {
-    /// Of a job; nothing when it holds no blocks.
+    /// The use of a job; `None` when it holds no blocks.
     #[must_use]
     pub fn of(state: &State, telemetry: &Telemetry, job: &Job) -> Option<Self> {
         let allocation = job.allocation.and_then(|id| state.allocation(id))?;
@@ -83,7 +83,7 @@ impl JobUse {
         self.slices().map(|slice| slice.used.memory_used_bytes).fold(0, u64::saturating_add)
     }
 
-    /// What the slice servers of those of its workers do that have one, together.
+    /// The combined activity of the slice servers of its workers; `None` when no worker reports one.
     #[must_use]
     pub fn device(&self) -> Option<DeviceUse> {
         self.slices().filter_map(|slice| slice.used.device).reduce(|sum, one| DeviceUse {
@@ -105,7 +105,7 @@ impl JobUse {
         self.workers.iter().map(|worker| worker.host_memory_bytes).fold(0, u64::saturating_add)
     }
 
-    /// When the oldest of its readings arrived, if all of it is known and nothing for longer than `fresh`.
+    /// The arrival time of its oldest reading, if every slice is measured and no reading is older than `fresh`.
     #[must_use]
     pub fn known_at(&self, now: Instant, fresh: Duration) -> Option<Instant> {
         let is_fresh = |worker: &WorkerUse| worker.at.is_some_and(|at| now.saturating_duration_since(at) <= fresh);
@@ -113,7 +113,7 @@ impl JobUse {
         self.oldest().filter(|_| self.blocks() > 0 && self.workers.iter().all(is_known))
     }
 
-    /// When the oldest of its readings arrived.
+    /// The arrival time of its oldest reading.
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         self.workers.iter().filter_map(|worker| worker.at).min()

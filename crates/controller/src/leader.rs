@@ -28,9 +28,9 @@ pub(crate) struct Reign {
     pub term: Term,
     /// Cancelled when leadership is lost, or the process ends.
     pub end: CancellationToken,
-    /// When which node's lease is over.
+    /// The table that decides when the lease of each node is over.
     pub leases: Mutex<Leases>,
-    /// Who is connected.
+    /// The sessions of the connected agents.
     pub directory: Arc<Directory>,
     /// Copies of checkpoints that are to be made.
     pub copies: CopyPlan,
@@ -38,14 +38,14 @@ pub(crate) struct Reign {
     pub supervisor: Supervisor,
 }
 
-/// What the leader's actors need beside the pool.
+/// The pool, and the channels of the leader's actors.
 #[derive(Debug)]
 pub(crate) struct Office {
     pub pool: PoolHandle,
     pub feed: Feed,
-    /// Where services find the placement actor.
+    /// The address of the placement actor, for services.
     pub placement: watch::Sender<Option<Address<Question>>>,
-    /// Where sessions find the present reign.
+    /// The present reign, for sessions.
     pub reign: watch::Sender<Option<Arc<Reign>>>,
 }
 

@@ -43,11 +43,11 @@ pub struct LedgerMachine {
     replaced: bool,
     onlooker: Option<Arc<dyn Onlooker>>,
     accounts: Option<Accounts>,
-    /// What was touched since the last publication and has been looked at for the accounts.
+    /// The keys touched since the last publication and already examined for the accounts.
     touched: Vec<Touched>,
 }
 
-/// Who keeps what jobs hold.
+/// The accounts of what jobs hold, and their keeper.
 #[derive(Debug)]
 struct Accounts {
     books: Books,

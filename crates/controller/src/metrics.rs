@@ -1,6 +1,6 @@
-//! What Prometheus sees of a member. Counters and histograms are filled as things happen, by the leader; what can be
-//! looked up in the ledger is looked up when Prometheus asks (`metrics/scrape.rs`). What there is, the table in
-//! `tessera-metrics` says.
+//! The metrics of a member for Prometheus. Counters and histograms are filled as things happen, by the leader; what can
+//! be looked up in the ledger is looked up when Prometheus asks (`metrics/scrape.rs`). The table in `tessera-metrics`
+//! lists all of them.
 
 mod backups;
 pub mod jobs;
@@ -28,7 +28,7 @@ use self::backups::BackupMeters;
 use crate::telemetry::Telemetry;
 use crate::view::LedgerView;
 
-/// How many jobs of a queue wait for what.
+/// Numbers of waiting jobs by queue and wait code.
 pub(crate) type Waits = BTreeMap<(String, WaitCode), u64>;
 
 /// Everything this process shows to Prometheus.
@@ -37,7 +37,7 @@ pub struct Metrics {
     registry: Mutex<Registry>,
     actors: ActorMeters,
     queues: Arc<QueueLabels>,
-    /// What jobs wait for, while this member places.
+    /// The waiting jobs by wait code, while this member places.
     pending: Arc<Mutex<Option<Waits>>>,
     submitted: Counters<1>,
     finished: Counters<2>,
@@ -188,7 +188,7 @@ impl Metrics {
         self.plan_parts.of(["rejected"]).inc_by(rejected);
     }
 
-    /// What jobs wait for now; `None`: this member does not place.
+    /// Records the waiting jobs by wait code; `None`: this member does not place.
     pub(crate) fn jobs_wait(&self, waits: Option<Waits>) {
         *self.pending.lock().unwrap_or_else(PoisonError::into_inner) = waits;
     }
@@ -230,7 +230,7 @@ impl Metrics {
         self.sessions_ended.of([cause]).inc();
     }
 
-    /// What of the free room cannot be used; `None`: this member does not place.
+    /// Records the unusable share of the free room; `None`: this member does not place.
     pub(crate) fn fragmented(&self, seen: Option<Fragmentation>) {
         let Some(seen) = seen else { return self.fragmentation.clear() };
         let shares = [

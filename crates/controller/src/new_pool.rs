@@ -1,6 +1,6 @@
-//! What the blocks of a new pool are. Whoever creates the cluster says it; all founders keep it in mind, and the first
-//! of them that leads writes it into the ledger before any agent is heard, because the size of a block is fixed once a
-//! card is counted in it.
+//! The blocks of a new pool. Whoever creates the cluster specifies them; every founder keeps them in memory, and the
+//! first founder that leads writes them into the ledger before any agent is heard, because the size of a block is fixed
+//! once a card is counted in it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Name under which the settings are proposed.
 const NAME: &str = "founding";
 
-/// What the blocks of a new pool are.
+/// The blocks of a new pool: their size, and the precision in which they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewPool {
     pub block_size: MilliTflops,
@@ -47,12 +47,12 @@ impl NewPool {
         v1::NewPool { block_milli_tflops: self.block_size.0, reference_precision: self.reference.to_wire() }
     }
 
-    /// Whether a pool has such blocks.
+    /// True if a pool has such blocks.
     pub fn is_that_of(self, config: &PoolConfig) -> bool {
         (self.block_size, self.reference) == (config.block_size, config.reference_precision)
     }
 
-    /// What is to be written, if that is not so and may still be changed.
+    /// The command that writes these settings, if the pool has others and they may still be changed.
     fn due(self, state: &State) -> Option<Command> {
         let present = state.config();
         if self.is_that_of(present) || state.cards().next().is_some() {

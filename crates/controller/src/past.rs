@@ -28,7 +28,7 @@ pub struct Entry {
     pub at: EntryPosition,
     /// Its requests; `None` for an entry without commands.
     pub requests: Option<Vec<Request>>,
-    /// Whether it is known to be committed.
+    /// True if it is known to be committed.
     pub committed: bool,
 }
 
@@ -46,7 +46,7 @@ impl Past {
         Ok(Self { history: History::new(rocks::open_to_read(data_dir)?)? })
     }
 
-    /// Whose log it is, if the member ever belonged to a cluster.
+    /// The identity of the member whose log it is; `None` if the member never belonged to a cluster.
     ///
     /// # Errors
     /// [`PastError`].

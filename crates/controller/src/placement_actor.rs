@@ -38,56 +38,56 @@ pub const NAME: &str = "placement";
 /// Questions that may wait; further ones are refused.
 const QUESTIONS: usize = 256;
 
-/// How often the actor looks at how busy nodes are.
+/// The interval at which the actor reads the load of nodes.
 const LOAD: Duration = Duration::from_secs(5);
 
 /// Questions answered after each event, so that a busy ledger does not keep people waiting.
 const ANSWERS: usize = 8;
 
-/// What the placement actor can be asked.
+/// A question to the placement actor.
 #[derive(Debug)]
 pub enum Question {
-    /// Why a job waits.
+    /// Asks why a job waits.
     Explain {
         job: JobId,
-        /// Where the answer goes; `None` when there is no such job.
+        /// The recipient of the answer; `None` when there is no such job.
         reply: Reply<Option<Explanation>>,
     },
-    /// What jobs wait for.
+    /// Asks for the wait codes of jobs.
     Waits {
         jobs: Vec<JobId>,
-        /// Where the answer goes: those of them that wait, each with what it waits for.
+        /// The recipient of the answer: those of the jobs that wait, each with its wait code.
         reply: Reply<Vec<(JobId, WaitCode)>>,
     },
-    /// What would become of a job if it was submitted now.
+    /// Asks for the outcome of a job if it were submitted now.
     Preview { spec: Box<JobSpec>, reply: Reply<Preview> },
     /// Begin to compact the pool.
     StartCompaction {
         order: CompactionOrder,
         /// Most moves at once.
         at_once: u32,
-        /// Where the answer goes: whether it began, and how far it is.
+        /// The recipient of the answer: true if a run began, and the progress.
         reply: Reply<(bool, CompactionProgress)>,
     },
-    /// How far compaction is.
+    /// Asks for the progress of compaction.
     Compaction(Reply<CompactionProgress>),
     /// Begin no further move.
     StopCompaction(Reply<CompactionProgress>),
 }
 
 impl Question {
-    /// Whether something may be to be done once it is answered.
+    /// True if the answer may give the actor something to do.
     const fn steers(&self) -> bool {
         matches!(self, Self::StartCompaction { .. })
     }
 }
 
-/// What the actor needs from its surroundings.
+/// The connections of the actor to its surroundings.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings {
     pub pool: PoolHandle,
     pub feed: Feed,
-    /// Where others find the actor.
+    /// Publishes the address of the actor to others.
     pub here: watch::Sender<Option<Address<Question>>>,
     pub end: CancellationToken,
 }

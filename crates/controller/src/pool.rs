@@ -1,4 +1,4 @@
-//! What services and actors hold of the pool: read the ledger, propose a command, ask placement.
+//! The handle to the pool for services and actors: read the ledger, propose a command, ask placement.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,11 +32,11 @@ use crate::view::{LedgerView, NotReached};
 pub struct Committed {
     /// Revision of the entry that carried it.
     pub revision: Revision,
-    /// What the ledger answered. A refusal is an answer too: [`Outcome::Rejected`].
+    /// The answer of the ledger. A refusal is an answer too: [`Outcome::Rejected`].
     pub outcome: Outcome,
 }
 
-/// Why a command was not applied, or why it is not known whether it was.
+/// The reason why a command was not applied, or why its outcome is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProposeError {
     /// Consensus did not take it, or lost sight of it.
@@ -49,19 +49,19 @@ pub enum ProposeError {
     )]
     StorageFull {
         free_bytes: u64,
-        /// What must be free, in bytes.
+        /// The space that must be free, in bytes.
         reserve_bytes: u64,
     },
 }
 
 impl ProposeError {
-    /// Whether it is the command itself that cannot be taken; else it says nothing about the command.
+    /// True if the command itself cannot be accepted; otherwise the error says nothing about the command.
     pub const fn is_of_the_command(&self) -> bool {
         matches!(self, Self::Consensus(tessera_consensus::ProposeError::TooLarge { .. }))
     }
 }
 
-/// How current a read must be.
+/// The freshness required of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Consistency {
     /// Everything acknowledged anywhere before the read was asked for is in it.
@@ -71,12 +71,12 @@ pub enum Consistency {
     Stale,
 }
 
-/// How old what was read may be: the time since this member last knew that it had applied everything committed. Zero
-/// for a linearizable read; `None`: it has not known since it started.
+/// The greatest possible age of what was read: the time since this member last knew that it had applied everything
+/// committed. Zero for a linearizable read; `None`: it has not known since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(pub Option<Duration>);
 
-/// Why the ledger could not be read as asked.
+/// The reason why the ledger could not be read as requested.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// No quorum confirmed in time that this member is current.
@@ -87,31 +87,31 @@ pub enum ReadError {
     NotReached(#[from] NotReached),
 }
 
-/// What a member's services and actors work with. Clones are handles to the same.
+/// The handle of a member's services and actors to the pool. Clones are handles to the same pool.
 #[derive(Clone, Debug)]
 pub struct PoolHandle {
     inner: Arc<Parts>,
-    /// What this founder was told of the pool, if it is one.
+    /// The settings of the pool that this founder was given, if it is one.
     new_pool: Arc<OnceLock<NewPool>>,
 }
 
-/// What a [`PoolHandle`] is made of.
+/// The parts of a [`PoolHandle`].
 #[derive(Debug)]
 pub struct Parts {
     pub consensus: Consensus<LedgerMachine>,
     pub view: LedgerView,
-    /// What agents measure; filled on the leader.
+    /// The measurements of agents; filled on the leader.
     pub telemetry: Telemetry,
-    /// What Prometheus sees.
+    /// The metrics that Prometheus reads.
     pub metrics: Arc<Metrics>,
     pub config: Arc<ControllerConfig>,
-    /// How it opens connections to other members and to agents.
+    /// Opens connections to other members and to agents.
     pub outbound: Outbound,
     /// The placement actor, while this member leads.
     pub placement: watch::Receiver<Option<Address<Question>>>,
-    /// How much room the disk has.
+    /// The room on the disk.
     pub room: watch::Receiver<DiskSpace>,
-    /// What jobs have held; `None`: this member does not keep it.
+    /// The accounts of what jobs have held; `None`: this member keeps none.
     pub usage: Option<Keeper>,
 }
 
@@ -131,7 +131,7 @@ impl PoolHandle {
         &self.inner.view
     }
 
-    /// What this founder was told of the pool.
+    /// The settings of the pool that this founder was given.
     pub fn new_pool(&self) -> Option<NewPool> {
         self.new_pool.get().copied()
     }
@@ -149,7 +149,7 @@ impl PoolHandle {
         let _ = self.inner.view.changes().wait_for(|state| new.is_that_of(state.config())).await;
     }
 
-    /// How this member opens connections.
+    /// Opens the connections of this member.
     #[must_use]
     pub fn outbound(&self) -> &Outbound {
         &self.inner.outbound
@@ -228,13 +228,13 @@ impl PoolHandle {
         }
     }
 
-    /// Whether this member leads, now and whenever it changes.
+    /// The leadership of this member, now and whenever it changes.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.inner.consensus.leadership()
     }
 
-    /// What this member says about itself, now and whenever it changes.
+    /// This member's report about itself, now and whenever it changes.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.inner.consensus.status()
@@ -253,7 +253,7 @@ impl PoolHandle {
         LogTime(self.inner.consensus.right_time().0)
     }
 
-    /// How long it takes at most until log time has reached `time`; zero when it has.
+    /// The longest time until log time has reached `time`; zero when it has.
     #[must_use]
     pub fn until(&self, time: LogTime) -> Duration {
         self.inner.consensus.until(tessera_consensus::LogTime(time.0))
@@ -265,13 +265,14 @@ impl PoolHandle {
         &self.inner.consensus
     }
 
-    /// What jobs have held; `None`: this member does not keep it.
+    /// The accounts of what jobs have held; `None`: this member keeps none.
     #[must_use]
     pub fn usage(&self) -> Option<&Keeper> {
         self.inner.usage.as_ref()
     }
 
-    /// Why a job waits; `None` when there is no such job. Answered by the placement actor, so only on the leader.
+    /// Explains why a job waits; `None` when there is no such job. Answered by the placement actor, so only on the
+    /// leader.
     ///
     /// # Errors
     /// [`AskError`] when this member does not lead, or placement did not answer in time.
@@ -279,7 +280,7 @@ impl PoolHandle {
         self.placement()?.ask(|reply| Question::Explain { job, reply }, deadline).await
     }
 
-    /// Those of some jobs that wait, each with what it waits for. Answered by the placement actor, so only on the
+    /// Returns those of some jobs that wait, each with its wait code. Answered by the placement actor, so only on the
     /// leader.
     ///
     /// # Errors
@@ -288,7 +289,7 @@ impl PoolHandle {
         self.placement()?.ask(|reply| Question::Waits { jobs, reply }, deadline).await
     }
 
-    /// What would become of a job if it was submitted now. Answered by the placement actor, so only on the leader.
+    /// Returns the outcome of a job if it were submitted now. Answered by the placement actor, so only on the leader.
     ///
     /// # Errors
     /// [`AskError`] when this member does not lead, or placement did not answer in time.
@@ -309,7 +310,7 @@ impl PoolHandle {
         self.placement()?.ask(|reply| Question::StartCompaction { order, at_once, reply }, deadline).await
     }
 
-    /// How far compaction is. Only on the leader.
+    /// Returns the progress of compaction. Only on the leader.
     ///
     /// # Errors
     /// [`AskError`] when this member does not lead, or placement did not answer in time.
@@ -330,13 +331,13 @@ impl PoolHandle {
         here.ok_or(TellError::Gone { actor: placement_actor::NAME })
     }
 
-    /// What agents measure and which of them have a session; empty on members that do not lead.
+    /// The measurements of agents, and which agents have a session; empty on members that do not lead.
     #[must_use]
     pub fn telemetry(&self) -> &Telemetry {
         &self.inner.telemetry
     }
 
-    /// What Prometheus sees of this member.
+    /// The metrics of this member for Prometheus.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.inner.metrics
@@ -347,7 +348,7 @@ impl PoolHandle {
         &self.inner.config
     }
 
-    /// How much room the disk has.
+    /// The room on the disk.
     #[must_use]
     pub fn room(&self) -> watch::Receiver<DiskSpace> {
         self.inner.room.clone()

@@ -42,7 +42,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::leader::Reign;
 use crate::pool::PoolHandle;
 
-/// How long an agent waits for a leader that has just won and is not ready yet.
+/// The longest time that an agent waits for a leader that has just won and is not ready yet.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Largest message of an agent in bytes: a thousand cards and tens of thousands of workers fit.

@@ -1,5 +1,5 @@
-//! What agents measure, and which of them have a session. Nothing here is replicated: a new leader starts empty and
-//! hears it all again within a heartbeat.
+//! The measurements of agents, and their sessions. Nothing here is replicated: a new leader starts empty and receives
+//! it all again within a heartbeat.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tessera_api::v1::{DeviceUse, TimeSlicing};
 use tessera_ledger::{AllocationId, CardId, Epoch, NodeId, Owner, Percent, Rank};
 use tokio::time::Instant;
 
-/// How many readings of a card are kept, so that a short window can be judged.
+/// Number of readings of a card that are retained, so that a short window can be judged.
 const WINDOW: usize = 32;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardReading {
-    /// When it arrived here.
+    /// The time at which it arrived here.
     pub at: Instant,
     /// Share of time the card computed, 0 to 1.
     pub utilization_ratio: f64,
@@ -23,25 +23,25 @@ pub struct CardReading {
     pub temperature_celsius: Option<f64>,
     /// `None` when unknown.
     pub power_watts: Option<f64>,
-    /// How its time is divided, as its agent says; absent when it does not.
+    /// The division of its time, as its agent reports it; absent when it does not.
     pub time_slicing: Option<TimeSlicing>,
     /// Nothing else of it is known.
     pub unread: bool,
 }
 
-/// What a worker uses of one card.
+/// The use of one card by a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SliceReading {
     /// Share of what it may compute there that it computed; 1 is all of it.
     pub utilization_ratio: f64,
     pub memory_used_bytes: u64,
-    /// What a slice server does there, if the worker has one.
+    /// The activity of the worker's slice server there, if it has one.
     pub device: Option<DeviceUse>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerReading {
-    /// When it arrived here.
+    /// The time at which it arrived here.
     pub at: Instant,
     /// The allocation's epoch.
     pub epoch: Epoch,
@@ -97,7 +97,7 @@ impl Telemetry {
         workers.get(&(allocation, rank)).filter(|reading| reading.epoch == epoch).cloned()
     }
 
-    /// What the worker that owns blocks of a card uses there, by its newest reading.
+    /// The use of a card by the worker that owns blocks of it, by its newest reading.
     #[must_use]
     pub fn slice(&self, card: CardId, owner: Owner) -> Option<SliceReading> {
         let workers = self.workers.get(&card.node)?;
@@ -105,8 +105,8 @@ impl Telemetry {
         reading.slices.get(&card.index).copied()
     }
 
-    /// How busy the cards of each node were over their last readings, in steps of ten percent, so that it changes
-    /// seldom. Nodes whose cards sent no readings are not named.
+    /// The mean utilization of each node's cards over their last readings, in steps of ten percent, so that it changes
+    /// seldom. Nodes without a reading of the utilization are not named.
     #[must_use]
     pub fn load(&self) -> BTreeMap<NodeId, Percent> {
         let mut nodes: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
@@ -131,7 +131,7 @@ impl Telemetry {
         self.sessions.len()
     }
 
-    /// When the most silent of the connected agents was heard last.
+    /// The time at which the most silent of the connected agents was last heard; `None` when no agent is connected.
     #[must_use]
     pub fn most_silent(&self) -> Option<Instant> {
         self.sessions.iter().map(|session| session.heard_at).min()

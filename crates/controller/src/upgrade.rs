@@ -19,7 +19,7 @@ use crate::pool::PoolHandle;
 pub(crate) const NAME: &str = "upgrade";
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long members may take to answer.
+/// The time limit for the answers of members.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs the actor until the reign ends.

@@ -17,7 +17,7 @@ pub struct LedgerView {
 #[error("this member has applied the ledger up to revision {reached}, not {wanted}; retry, or ask another member")]
 pub struct NotReached {
     pub wanted: Revision,
-    /// Which one this member is at.
+    /// The revision that this member has applied.
     pub reached: Revision,
 }
 

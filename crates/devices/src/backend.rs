@@ -1,4 +1,4 @@
-//! What every mechanism offers.
+//! The interface that every mechanism implements.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::error::DeviceError;
 use crate::reading::ErrorKind;
 use crate::slices::{Attach, WorkerSlices};
 
-/// Whether a mechanism can work on this host.
+/// The availability of a mechanism on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// It can.
@@ -38,8 +38,8 @@ pub struct Sample {
     pub errors: BTreeMap<ErrorKind, u64>,
 }
 
-/// What a card is besides what the ledger knows of it: for whoever has to find it in a rack, or its driver in a list.
-/// What is not known is empty.
+/// Properties of a card that the ledger does not record: for whoever has to find the card in a rack, or its driver in a
+/// list. Unknown properties are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardware {
     /// The maker's serial number.
@@ -48,7 +48,7 @@ pub struct Hardware {
     pub driver: String,
 }
 
-/// What a worker's processes use of their host.
+/// The use of host resources by a worker's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostUse {
     /// Processors that they kept busy since the last reading; 1.5 are one and a half.
@@ -73,9 +73,9 @@ pub struct SliceSample {
 pub struct HealthReport {
     /// Index of the card.
     pub card_index: u32,
-    /// Whether it can be used.
+    /// The health of the card, which decides if it can be used.
     pub health: CardHealth,
-    /// Why not, for people.
+    /// The reason for bad health, for people.
     pub reason: String,
 }
 
@@ -84,7 +84,7 @@ pub trait Backend: Send {
     /// The mechanism's name.
     fn name(&self) -> &'static str;
 
-    /// Whether it can work here.
+    /// Returns whether the mechanism can work on this host.
     fn probe(&self) -> Probe;
 
     /// The cards, with their links and what the maker or the operator says of them.
@@ -93,7 +93,7 @@ pub trait Backend: Send {
     /// When the host cannot be read.
     fn discover(&mut self) -> Result<Vec<CardDescription>, DeviceError>;
 
-    /// What can be done with a card.
+    /// The capabilities of a card.
     fn caps(&self, card: &CardDescription) -> Caps;
 
     /// Measures a card; `None` where there is nothing to measure in that precision. May compute for some 200 ms, or
@@ -106,11 +106,11 @@ pub trait Backend: Send {
     /// Newest readings. `since_start` is the caller's time, counted from any fixed moment.
     fn sample(&mut self, since_start: Duration) -> Vec<Sample>;
 
-    /// What a card is besides its description.
+    /// Properties of a card beyond its description.
     fn hardware(&self, card: &CardDescription) -> Hardware;
 
-    /// What a worker uses of its slices, a reading for each card, where the mechanism can tell; `host` is what its
-    /// processes use of the host.
+    /// Readings of a worker's use of its slices, one for each card, where the mechanism can tell; `host` is the use of
+    /// the host by the worker's processes.
     fn slices(&mut self, owner: Owner, host: HostUse, since_start: Duration) -> Vec<SliceSample>;
 
     /// Health of every card.

@@ -1,8 +1,8 @@
-//! What can be done with a card. Users see it, and the scheduler never promises what it lacks.
+//! The capabilities of a card. Users see them, and the scheduler never promises one that the card lacks.
 
 use serde::Deserialize;
 
-/// How a share of a card's compute is enforced.
+/// The enforcement of a share of a card's compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareControl {
     /// Not at all: tenants compete.
@@ -16,7 +16,7 @@ pub enum ShareControl {
     },
     /// In time, by nobody but the agent: it lets all workers but one stand still, in rounds.
     Freeze {
-        /// Whether a worker that uses no processor time in its turn leaves it to others. Not where a program can wait
+        /// True if a worker that uses no processor time in its turn yields it to others. False where a program can wait
         /// for its card without using a processor.
         lends: bool,
     },
@@ -27,7 +27,7 @@ pub enum ShareControl {
     },
 }
 
-/// Who divides the time of a card among the workers on it, as people say it.
+/// The party that divides the time of a card among the workers on it, as people write it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimeSlicing {
@@ -38,7 +38,7 @@ pub enum TimeSlicing {
     Freeze,
 }
 
-/// How a share of a card's memory is enforced.
+/// The enforcement of a share of a card's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryControl {
     /// Not at all.
@@ -58,7 +58,7 @@ pub enum Suspension {
     Application,
 }
 
-/// How far a worker can be carried.
+/// The range of cards to which a worker can migrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migration {
     /// Not at all.
@@ -69,7 +69,7 @@ pub enum Migration {
     Any,
 }
 
-/// What can be done with a card.
+/// The capabilities of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// Enforcement of compute.
@@ -78,8 +78,8 @@ pub struct Caps {
     pub memory: MemoryControl,
     /// Ways to suspend, the cheapest first.
     pub suspension: Vec<Suspension>,
-    /// How far a worker can be carried.
+    /// The range of cards to which a worker can migrate.
     pub migration: Migration,
-    /// Whether work of another host can use it.
+    /// True if work of another host can use the card.
     pub remote: bool,
 }

@@ -1,4 +1,4 @@
-//! What goes wrong between Tessera and hardware.
+//! Errors between Tessera and hardware.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub enum DeviceError {
     Host {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -23,7 +23,7 @@ pub enum DeviceError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The content that was expected.
         expected: &'static str,
     },
     /// The inventory file cannot be used.
@@ -71,7 +71,7 @@ pub enum DeviceError {
         /// The file that it has locked.
         path: PathBuf,
     },
-    /// What is kept of the cards cannot be understood.
+    /// The file that records the cards cannot be understood.
     #[error(
         "{} cannot be understood ({problem}); it names the cards of this host: bring back an older copy, or remove it \
          to have all of them found and measured anew",
@@ -80,7 +80,7 @@ pub enum DeviceError {
     Kept {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
     },
     /// The benchmark could not run.
@@ -88,7 +88,7 @@ pub enum DeviceError {
     NotMeasured {
         /// The kind of card.
         kind: CardKind,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The measured rating cannot be kept.
@@ -96,7 +96,7 @@ pub enum DeviceError {
     Cache {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },

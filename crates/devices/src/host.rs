@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::DeviceError;
 
-/// Where the files of the host are: `/`, or a folder of fixtures in tests.
+/// The location of the files of the host: `/`, or a folder of fixtures in tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRoot {
     root: PathBuf,

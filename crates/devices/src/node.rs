@@ -108,14 +108,14 @@ impl NodeDevices {
         &self.cards
     }
 
-    /// What can be done with a card.
+    /// The capabilities of a card; `None`: the node has no such card.
     #[must_use]
     pub fn caps(&self, index: u32) -> Option<Caps> {
         let (place, _) = self.places.get(index as usize)?;
         Some(self.backends[*place].caps(&self.cards[index as usize]))
     }
 
-    /// What a card is besides its description.
+    /// Properties of a card beyond its description; `None`: the node has no such card.
     #[must_use]
     pub fn hardware(&self, index: u32) -> Option<Hardware> {
         let (place, own) = *self.places.get(index as usize)?;
@@ -123,7 +123,8 @@ impl NodeDevices {
         Some(self.backends[place].hardware(&card))
     }
 
-    /// What a worker uses of its slices: a reading for each card that it holds a slice of and whose mechanism can tell.
+    /// Readings of a worker's use of its slices: one for each card of which it holds a slice and whose mechanism can
+    /// tell.
     pub fn slices(&mut self, owner: Owner, host: HostUse, since_start: Duration) -> Vec<SliceSample> {
         let places = &self.places;
         let readings = self.backends.iter_mut().enumerate().flat_map(|(place, backend)| {
@@ -170,7 +171,7 @@ impl NodeDevices {
         changed
     }
 
-    /// Whether a card is usable, as last looked at.
+    /// The health of a card at the last look; `None`: the node has no such card.
     #[must_use]
     pub fn health(&self, index: u32) -> Option<CardHealth> {
         self.cards.get(index as usize).map(|card| card.health)
@@ -201,7 +202,7 @@ impl NodeDevices {
         Ok(attach)
     }
 
-    /// What a worker was prepared to hold.
+    /// The slices that were prepared for a worker.
     #[must_use]
     pub fn held(&self, owner: Owner) -> &[GrantedSlice] {
         self.held.get(&owner).map_or(&[], Vec::as_slice)

@@ -1,4 +1,4 @@
-//! What readings may say: kinds of errors, and numbers that are none.
+//! The values that readings may have: kinds of errors, and numbers that stand for none.
 //!
 //! Libraries of vendors answer what they cannot tell with numbers that no card can have: all bits of an integer, 2^47,
 //! or what is near the largest integer. Such a blank is left out here, once for every mechanism, before anybody draws
@@ -9,7 +9,7 @@ use tessera_ledger::Mebibytes;
 
 use crate::backend::Sample;
 
-/// What of a card went wrong, as far as a mechanism counts it.
+/// A kind of fault of a card, as far as a mechanism counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -48,7 +48,7 @@ const MOST_JOULES: f64 = 1e14;
 const MOST_ERRORS: u64 = (1 << 31) - 16;
 /// Watts that no card draws.
 const MOST_WATTS: f64 = 100_000.0;
-/// What a card can be as cold and as hot as.
+/// The range of temperatures that a card can have.
 const CELSIUS: std::ops::RangeInclusive<f64> = -60.0..=250.0;
 
 impl Sample {
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// What libraries answer in the place of a number that they do not have.
+    /// Numbers that libraries return in place of one that they do not have.
     const BLANKS: [f64; 6] =
         [9_223_372_036_854_775_792.0, 140_737_488_355_328.0, 2_147_483_632.0, -1.0, f64::NAN, f64::MAX];
 

@@ -1,4 +1,4 @@
-//! What a worker is given of a node's cards, and what must be done so that it gets that and no more.
+//! The part of a node's cards that a worker is given, and the measures by which it gets that part and no more.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ impl Share {
     /// The whole card.
     pub const WHOLE: Self = Self(1000);
 
-    /// What `blocks` of a size are of a card with a rate; at least one thousandth, at most the whole. A card without a
-    /// rate is given whole: nothing is known that could be divided.
+    /// The share that `blocks` of size `block` are of a card with the rate `card`; at least one thousandth, at most the
+    /// whole. A card without a rate is given whole: nothing is known that could be divided.
     #[must_use]
     pub fn of(blocks: BlockCount, block: MilliTflops, card: MilliTflops) -> Self {
         if card.0 == 0 {
@@ -35,14 +35,14 @@ pub struct GrantedSlice {
     pub memory: Mebibytes,
 }
 
-/// What one worker holds on this node.
+/// The slices that one worker holds on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerSlices {
     /// The worker.
     pub owner: Owner,
     /// Its slices.
     pub slices: Vec<GrantedSlice>,
-    /// Whether it takes time that nobody else uses.
+    /// True if the worker takes time that nobody else uses.
     pub elastic: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct WorkerSlices {
 pub struct HostLimits {
     /// CPU time in thousandths of a core; `None`: no limit.
     pub cpu_millicores: Option<u64>,
-    /// Whether it gets more while nobody else wants it.
+    /// True if the worker gets more CPU time while nobody else wants it.
     pub cpu_elastic: bool,
     /// Memory; `None`: no limit.
     pub memory: Option<Mebibytes>,
@@ -74,7 +74,7 @@ pub struct TorchDevice {
     pub memory: Mebibytes,
 }
 
-/// What must be done for a worker so that it gets what it holds.
+/// The measures by which a worker gets the slices that it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attach {
     /// Variables for its environment; what the job sets itself goes before them.

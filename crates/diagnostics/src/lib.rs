@@ -1,5 +1,5 @@
-//! What a process tells of itself to whoever looks for a fault and cannot log in on its host: the newest lines of its
-//! log, its configuration without secrets, and how its process is.
+//! Diagnostics that a process reports of itself, for whoever looks for a fault and cannot log in on its host: the
+//! newest lines of its log, its configuration without secrets, and the state of its process.
 //!
 //! A process has one log and one configuration, so both are kept here once for all of it: the daemon tells them when it
 //! starts ([`configured`], [`Lines`]), and members and agents hand them on when they are asked ([`own`]). Everything is
@@ -42,7 +42,7 @@ pub fn configured(text: String) {
     *CONFIGURATION.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
 }
 
-/// What this process tells of itself, with a profile over so long, if that is asked for. It takes that long.
+/// The diagnostics of this process; with a profile over the given time if `profiled` is set, which takes that long.
 #[must_use]
 pub fn own(profiled: Option<Duration>) -> Vec<Part> {
     let configuration = CONFIGURATION.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -21,7 +21,7 @@ impl Newest {
     }
 }
 
-/// Where the log is written to beside where it goes.
+/// A second destination of the log, which retains its newest lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lines;
 

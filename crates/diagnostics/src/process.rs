@@ -1,4 +1,4 @@
-//! How a process is, as the kernel tells it.
+//! The state of a process as the kernel reports it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ const THREADS: usize = 256;
 /// Files of `/proc` that are told as they are.
 const AS_THEY_ARE: [&str; 5] = ["status", "limits", "io", "schedstat", "cgroup"];
 
-/// Of a process on this host.
+/// The diagnostics of a process on this host.
 #[must_use]
 pub fn of_process(pid: i32) -> Vec<Part> {
     let read = |file: &str| {
@@ -25,7 +25,7 @@ pub fn of_process(pid: i32) -> Vec<Part> {
     parts
 }
 
-/// How many files are open, by kind. Their names are not told.
+/// The number of open files by kind. Their names are not reported.
 fn files(pid: i32) -> Result<String, String> {
     let path = format!("/proc/{pid}/fd");
     let entries = fs::read_dir(&path).map_err(|error| format!("{path}: {error}"))?;

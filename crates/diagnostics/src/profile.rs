@@ -1,4 +1,4 @@
-//! What the processors of a process do: its stacks, looked at again and again for a while.
+//! A profile of the processor time of a process: its stacks, looked at again and again for a while.
 //!
 //! A timer of the kernel interrupts whichever thread computes, and its stack is written down. That is done only while
 //! somebody asks for it. Threads that wait are not seen; [`of_process`](crate::of_process) tells what they wait for.
@@ -14,7 +14,7 @@ use pprof::{Frames, ProfilerGuardBuilder};
 /// always met or never.
 const RATE: i32 = 99;
 pub const LONGEST: Duration = Duration::from_secs(60);
-/// Where a stack cannot be walked while it is interrupted: what is held there may be held by the walk itself.
+/// Libraries in which an interrupted stack cannot be walked: the walk itself may need a lock that is held there.
 const LEFT_OUT: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
 /// One profile at a time: there is one timer in a process.

@@ -1,5 +1,5 @@
-//! Why a job waits, as far as that has to do with queues and with other jobs: its queue's maximum and guarantee, whose
-//! turn it is, and those that would give way but are left in peace for now.
+//! Reasons for waiting that have to do with queues and with other jobs: the maximum and guarantee of the job's queue,
+//! the turn of another queue, and the jobs that would give way but are left in peace for now.
 
 use tessera_ledger::{LogTime, QueueAmount};
 use tessera_placement::{BeyondGuarantee, Inquiry};
@@ -10,7 +10,8 @@ use crate::words::{Explanation, WaitCode, counted, told};
 /// Most ends of protections that are gone through in search of the one after which a job starts.
 const PROTECTIONS: usize = 16;
 
-/// What of a queue keeps it from an allocation of so much: a maximum that it would exceed, or that it is closed.
+/// The reason for which a queue keeps the job from an allocation of `amount`: a maximum that would be exceeded, or that
+/// the queue is closed.
 pub(crate) fn queue_shortage(asked: &Inquiry<'_>, amount: QueueAmount) -> Option<Explanation> {
     if let Some(explanation) = outside_window(asked.state().queue_closed_until(&asked.spec().queue), asked.now()) {
         return Some(explanation);
@@ -28,8 +29,8 @@ pub(crate) fn queue_shortage(asked: &Inquiry<'_>, amount: QueueAmount) -> Option
     Some(Explanation::new(WaitCode::QueueMaximum, text).with_both(numbers).changed_by(change))
 }
 
-/// What keeps a job, for which nothing large enough is free, from making others give way, or others from being behind
-/// it; `None`: nothing but the lack of room.
+/// The reason for which a job, for which nothing large enough is free, does not make others give way or has others
+/// before it; `None`: nothing but the lack of room.
 pub(crate) fn held_back(asked: &mut Inquiry<'_>) -> Option<Explanation> {
     protected(asked).or_else(|| beyond_guarantee(asked)).or_else(|| others_turn(asked))
 }
@@ -73,7 +74,7 @@ fn beyond_guarantee(asked: &mut Inquiry<'_>) -> Option<Explanation> {
     Some(Explanation::new(WaitCode::BeyondGuarantee, text).with_both(numbers).changed_by(change))
 }
 
-/// What becomes free goes to another queue first.
+/// Explains that blocks which become free go to another queue first.
 fn others_turn(asked: &Inquiry<'_>) -> Option<Explanation> {
     let first = asked.turn_before()?;
     let (queue, other, percent) =

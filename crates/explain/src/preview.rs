@@ -1,4 +1,4 @@
-//! What would happen to a job if it were submitted now, without doing it.
+//! A preview of a job's start: the outcome of submitting it now, without doing so.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::words::Explanation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviewedVictim {
     pub job: JobId,
-    /// What it would give back, and lose.
+    /// The compute that it would give back, and the work that it would lose.
     pub loss: Loss,
 }
 
@@ -21,12 +21,12 @@ pub struct PreviewedVictim {
 pub enum Preview {
     /// It would start at once.
     Starts {
-        /// Where, in order of rank.
+        /// The places of its workers, in order of rank.
         workers: Vec<PlannedWorker>,
     },
     /// It would start once these jobs have given their blocks back.
     Preempts {
-        /// Where, in order of rank.
+        /// The places of its workers, in order of rank.
         workers: Vec<PlannedWorker>,
         /// For whom they would make room.
         victims: Vec<PreviewedVictim>,

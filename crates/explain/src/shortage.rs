@@ -1,4 +1,4 @@
-//! What is short when a job does not fit: compute, memory or room in one place, a wish that must be met, or its hosts;
+//! The shortage when a job does not fit: compute, memory or room in one place, a wish that must be met, or its hosts;
 //! and the smallest change that would start it.
 
 use std::fmt::Display;
@@ -144,7 +144,7 @@ pub(crate) fn unmet_wish(asked: &mut Inquiry<'_>) -> Option<Explanation> {
         })
 }
 
-/// Whether the pool could hold a job if its workers did not have to be together, and cannot as it is.
+/// Returns whether the pool could hold a job if its workers did not have to be together, and cannot as it is.
 pub(crate) fn never_fits_together(asked: &Inquiry<'_>) -> bool {
     let spec = asked.spec();
     !spec.affinity.together.is_empty()
@@ -152,8 +152,8 @@ pub(crate) fn never_fits_together(asked: &Inquiry<'_>) -> bool {
         && asked.could_hold(changed(spec, |one| TOGETHER(&mut one.affinity)))
 }
 
-/// Whether a job can never start in this pool because its workers must be together: no value of the label has room for
-/// all of them even if all other work ended, but the pool has.
+/// Returns whether a job can never start in this pool because its workers must be together: no value of the label has
+/// room for all of them even if all other work ended, but the pool has.
 #[must_use]
 pub fn is_never_together(pool: &mut Pool, state: &State, spec: &Arc<JobSpec>) -> bool {
     never_fits_together(&pool.inquire(state, spec, false, LogTime(0)))
@@ -169,7 +169,7 @@ pub(crate) fn never_together(spec: &JobSpec) -> Explanation {
         .changed_by("leave out affinity.together, ask for fewer or smaller virtual cards, or add or uncordon nodes")
 }
 
-/// What hosts lack, where cards would do; `None` when the cards have too little anyway.
+/// The shortage of hosts where the cards would suffice; `None` when the cards have too little anyway.
 pub(crate) fn host_shortage(asked: &mut Inquiry<'_>) -> Option<Explanation> {
     let spec = Arc::clone(asked.spec());
     if spec.host.is_zero() || !asked.fits(changed(&spec, |one| one.host = HostRequest::ZERO)) {
@@ -189,7 +189,7 @@ pub(crate) fn host_shortage(asked: &mut Inquiry<'_>) -> Option<Explanation> {
     Some(with_hosts(told, spec.host, ["best_milli_cpus", "best_host_memory"], best).changed_by(change))
 }
 
-/// What is needed of a host beside what there is of it.
+/// Adds the numbers of the need for host resources and of their supply.
 fn with_hosts(told: Explanation, needed: HostRequest, names: [&'static str; 2], there: HostRequest) -> Explanation {
     let [needed, there] = [needed, there].map(|host| [host.cpu.0, host.memory.0]);
     told.with_both([(["needed_milli_cpus", "needed_host_memory"], needed), (names, there)])

@@ -1,5 +1,5 @@
-//! What a job waits for in one word, for lists: only what is known already is looked at, so that a thousand rows cost
-//! no more than reading them. [`explain`](crate::explain) finds out the rest.
+//! The wait code of a job, which says in one word what it waits for, for lists: only what is known already is looked
+//! at, so that a thousand rows cost no more than reading them. [`explain`](crate::explain) finds out the rest.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use crate::shortage::refused_for_size;
 use crate::why::standing;
 use crate::words::WaitCode;
 
-/// What a job waited for when it was tried last. It says of a lack what the sums over all its cards tell; where these
-/// would be enough, it says [`WaitCode::NoRoom`].
+/// The code of what a job waited for when it was tried last. A lack is judged by the sums over all its cards; where
+/// these would be enough, the code is [`WaitCode::NoRoom`].
 #[must_use]
 pub fn waits_for(pool: &Pool, state: &State, job: &Job, now: LogTime) -> WaitCode {
     let kept_back = standing(state, job, now.max(state.time())).map(|explanation| explanation.code);
     kept_back.unwrap_or_else(|| code_of(pool, state, &job.spec, pool.lack_of(job.id)))
 }
 
-/// How many jobs of each queue wait for what, by what was known when they were tried last. Jobs that a person keeps
-/// back are not among them. Costs as much as there are different requests, not jobs.
+/// Counts the waiting jobs per queue and wait code, by what was known when they were tried last. Jobs that a person
+/// keeps back are not among them. Costs as much as there are different requests, not jobs.
 #[must_use]
 pub fn waits_by_queue(pool: &Pool, state: &State) -> BTreeMap<(String, WaitCode), u64> {
     let mut waits: BTreeMap<(String, WaitCode), u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Why a job waits: the one constraint that binds, its numbers, and the smallest change that would start the job.
+//! The reason why a job waits: the one constraint that binds, its numbers, and the smallest change that would start it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub fn explain(pool: &mut Pool, state: &State, job: &Job, now: LogTime) -> Expla
     }
 }
 
-/// Where a job starts by the next decision, and who gives way for that.
+/// The start of a job by the next decision: its places, and the jobs that give way for it.
 ///
 /// # Errors
 /// What keeps it from that.
@@ -43,7 +43,7 @@ pub(crate) fn judge(asked: &mut Inquiry<'_>, place: WaitingKey) -> Result<Start,
     })
 }
 
-/// What a job is short of that would not start either if nothing were kept for others.
+/// The shortage of a job that would not start either if nothing were kept for others.
 fn shortage(asked: &mut Inquiry<'_>, kept: &[Reservation]) -> Explanation {
     if !asked.takes_cards() {
         if let Some(largest) = asked.largest_accepted() {
@@ -158,7 +158,7 @@ fn ready(victims: &[Arc<Job>]) -> Explanation {
     Explanation::new(WaitCode::Ready, text).with("jobs_preempted", victims.len() as u64)
 }
 
-/// What of a job's own standing keeps it from being considered.
+/// The reason in a job's own standing that keeps it from being considered.
 pub(crate) fn standing(state: &State, job: &Job, now: LogTime) -> Option<Explanation> {
     if !matches!(job.state, JobState::Pending | JobState::Suspended) {
         return Some(Explanation::new(

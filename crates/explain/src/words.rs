@@ -1,4 +1,4 @@
-//! What an explanation is made of: a code, a sentence, numbers and the smallest change.
+//! The parts of an explanation: a code, a sentence, numbers and the smallest change.
 
 use tessera_ledger::QueueAmount;
 
@@ -75,7 +75,7 @@ wait_codes! {
     Ready = "READY",
 }
 
-/// Why a job waits.
+/// An explanation of why a job waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The constraint that binds.

@@ -8,7 +8,7 @@ use tessera_ledger::{Card, CardDescription, Command, HostCapacity, Link, NodeDes
 
 use crate::what_if::AddedNodes;
 
-/// What is registered.
+/// The cards, labels and host of a node that is registered in the rehearsal.
 pub(crate) struct Thought {
     cards: Vec<CardDescription>,
     labels: BTreeMap<String, String>,
@@ -31,8 +31,8 @@ pub(crate) fn like(state: &State, added: &AddedNodes) -> Option<NodeId> {
 }
 
 impl AddedNodes {
-    /// What is neither said of the hosts nor known of those like them, where the other half of it is said: by its name
-    /// in the API.
+    /// Names the half of the hosts' size (processor time or memory) that is neither stated nor known of the node that
+    /// they are like, where the other half is stated: by its name in the API.
     #[must_use]
     pub fn unknown_of_host(&self, state: &State) -> Option<&'static str> {
         let known = like(state, self).and_then(|id| state.node(id)).is_some_and(|node| node.description.host.is_some());
@@ -53,7 +53,7 @@ fn by_model<'a>(cards: impl Iterator<Item = &'a CardDescription>) -> BTreeMap<&'
     models
 }
 
-/// What each of the added nodes is.
+/// Describes each of the added nodes.
 pub(crate) fn node_like(state: &State, added: &AddedNodes) -> Thought {
     let like = like(state, added);
     let known = like.and_then(|id| state.node(id));

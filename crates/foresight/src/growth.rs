@@ -28,14 +28,14 @@ pub struct Growth {
     pub to: u32,
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// A gang that would grow if it were started again.
     pub growth: Option<Growth>,
     /// The last allocation that was played through; the next look begins behind it. `None`: there was none to look at.
     pub last: Option<AllocationId>,
-    /// Whether all that might grow were played through.
+    /// True if all that might grow were played through.
     pub whole: bool,
 }
 
@@ -66,13 +66,13 @@ pub fn growth(state: &State, now: LogTime, behind: Option<AllocationId>) -> Look
     look
 }
 
-/// Whether any number of workers can go on from the newest checkpoint.
+/// True if any number of workers can go on from the newest checkpoint.
 fn keeps_work(state: &State, allocation: &Allocation) -> bool {
     let newest = state.job(allocation.job).and_then(|job| job.checkpoints.that_count().next());
     newest.is_some_and(|newest| newest.suits(usize::MAX))
 }
 
-/// What becomes of a gang that is stopped in this rehearsal, if it comes back with more and nobody else notices.
+/// Stops a gang in this rehearsal; returns its growth, if it comes back with more and nobody else notices.
 fn play(mut rehearsal: Rehearsal, allocation: &Allocation) -> Option<Growth> {
     let others = holders(&rehearsal.state, allocation.job);
     rehearsal.apply(Command::GrowJob { job: allocation.job, allocation: allocation.id });
@@ -85,7 +85,7 @@ fn play(mut rehearsal: Rehearsal, allocation: &Allocation) -> Option<Growth> {
     (to > from && alone).then_some(Growth { job: allocation.job, allocation: allocation.id, from, to })
 }
 
-/// What everybody else holds.
+/// The allocations of all other jobs.
 fn holders(state: &State, but: JobId) -> BTreeMap<JobId, AllocationId> {
     let holds = |job: &Job| Some((job.id, job.allocation?));
     let jobs = state.allocations().filter_map(|allocation| state.job(allocation.job));

@@ -25,12 +25,12 @@ pub(crate) struct Rehearsal {
     windows: Judge,
 }
 
-/// How a rehearsed moment ended.
+/// The outcome of a rehearsed moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// When something will change by the passing of time alone.
+    /// The time of the next change by the passing of time alone.
     pub(crate) next_wakeup: Option<LogTime>,
-    /// Whether nothing is left to be decided; otherwise the rehearsal was cut short.
+    /// True if nothing is left to be decided; otherwise the rehearsal was cut short.
     pub(crate) whole: bool,
 }
 
@@ -84,7 +84,7 @@ impl Rehearsal {
         Settled { next_wakeup, whole: false }
     }
 
-    /// When the next time window opens or closes.
+    /// The time at which the next time window opens or closes.
     pub(crate) fn next_window(&self) -> Option<LogTime> {
         self.windows.next()
     }

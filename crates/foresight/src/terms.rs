@@ -1,4 +1,4 @@
-//! What spoke for the nodes that a job would go to: the terms of its wishes, node by node, for people.
+//! The reasons for the nodes that a job would go to: the terms of its wishes, node by node, for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use tessera_placement::{cached, preferred};
 /// One reason for or against a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Which, such as `preferred`.
+    /// The name of the term, such as `preferred`.
     pub name: &'static str,
-    /// How much it counts; more is better.
+    /// The weight of the term; more is better.
     pub score: u64,
     /// In words.
     pub sentence: String,
@@ -79,7 +79,7 @@ fn terms_of(state: &State, spec: &JobSpec, workers: &[PlannedWorker], id: NodeId
     terms
 }
 
-/// How the job's virtual cards are laid over the pool, where it has any wish or somebody says `spread`.
+/// The packing of the job's virtual cards over the pool, where it has any wish or somebody says `spread`.
 fn packing(state: &State, spec: &JobSpec) -> Option<Packing> {
     let queue = state.queue(&spec.queue).and_then(|queue| queue.settings.packing);
     let packing = spec.packing.or(queue).unwrap_or(state.config().packing);

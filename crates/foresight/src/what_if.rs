@@ -1,6 +1,6 @@
-//! What would become of the pool if an operator changed it: a change is made on a copy of the ledger, everything that
-//! follows from it is played through, and the end is compared with what would have happened without the change. Nothing
-//! is written.
+//! The effects of an operator's change on the pool: a change is made on a copy of the ledger, everything that follows
+//! from it is played through, and the end is compared with what would have happened without the change. Nothing is
+//! written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub enum Change {
 pub struct AddedNodes {
     /// The cards of each.
     pub cards: Vec<CardDescription>,
-    /// How many.
+    /// Number of added nodes.
     pub nodes: u32,
     /// The node that they are like; `None`: the one whose cards of the same models are most like theirs in number.
     pub like: Option<NodeId>,
@@ -42,7 +42,7 @@ pub struct AddedNodes {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What cards of one kind offer to new work and to work that runs there.
+/// The capacity that cards of one kind offer to new work and to work that runs there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub cards: u64,
@@ -55,13 +55,13 @@ pub struct Capacity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub job: JobId,
-    /// Where it was, if it ran.
+    /// The nodes on which it was, if it ran.
     pub from: BTreeSet<NodeId>,
-    /// What becomes of it.
+    /// The outcome for the job after the change.
     pub then: Moves,
 }
 
-/// What becomes of a job.
+/// The outcome for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moves {
     /// It runs there, in order of rank.
@@ -70,7 +70,7 @@ pub enum Moves {
     Waits(Explanation),
 }
 
-/// What would happen.
+/// The effects of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WhatIf {
     /// By kind of card, as it is.
@@ -88,7 +88,7 @@ pub struct WhatIf {
     pub waiting_before: u64,
     /// Jobs that wait after the change.
     pub waiting_after: u64,
-    /// Whether everything was played through; otherwise the pool is so busy that the rehearsal was cut short.
+    /// True if everything was played through; otherwise the pool is so busy that the rehearsal was cut short.
     pub whole: bool,
 }
 
@@ -145,7 +145,7 @@ fn commands(state: &State, change: &Change) -> Vec<Command> {
     }
 }
 
-/// What healthy cards offer on nodes that new work may go to.
+/// The capacity of healthy cards on nodes that new work may go to.
 fn capacity(state: &State) -> BTreeMap<CardKind, Capacity> {
     let mut kinds: BTreeMap<CardKind, Capacity> = BTreeMap::new();
     for (id, card) in state.cards() {
@@ -203,7 +203,7 @@ fn outcome(with: &mut Rehearsal, id: JobId) -> Moves {
     }
 }
 
-/// Where an allocation is, as a plan writes it.
+/// The places of an allocation, as a plan writes them.
 fn placed(allocation: &tessera_ledger::Allocation) -> Vec<PlannedWorker> {
     let planned = |worker: &tessera_ledger::Worker| PlannedWorker {
         virtual_card: worker.virtual_card,

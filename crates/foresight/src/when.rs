@@ -1,5 +1,5 @@
-//! When a job may start: the pool is played forward on a copy of the ledger, running jobs end at their time limits in
-//! order, and what fits is granted each time by the code that decides. An estimate says what it rests on.
+//! Estimates when a job may start: the pool is played forward on a copy of the ledger, running jobs end at their time
+//! limits in order, and what fits is granted each time by the code that decides. An estimate says what it rests on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,31 +27,31 @@ pub enum Whom {
     Submitted(Box<JobSpec>),
 }
 
-/// What an estimate rests on, beside that nothing else is submitted, no job fails and no node is lost.
+/// The assumptions of an estimate, beside that nothing else is submitted, no job fails and no node is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assumptions {
     /// Jobs that were taken to end at their time limits before the job starts.
     pub ends_at_limits: u32,
     /// Jobs without a time limit that hold blocks.
     pub without_limit: u32,
-    /// How long those were taken to run; `None`: for ever.
+    /// The assumed run time of those jobs; `None`: for ever.
     pub assumed_limit: Option<Duration>,
 }
 
-/// When a job starts.
+/// The estimated start of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Estimate {
     /// No later than then, as far as the assumptions hold.
     At {
         time: LogTime,
-        /// What it rests on.
+        /// The assumptions that the time rests on.
         rests_on: Assumptions,
     },
     /// Nobody can say.
     Unknown {
-        /// Why not.
+        /// The reason why not.
         why: Unknown,
-        /// How far it was looked.
+        /// The assumptions up to the end of the search.
         rests_on: Assumptions,
     },
 }
@@ -59,14 +59,14 @@ pub enum Estimate {
 /// Most times that a time window opens or closes in an estimate.
 const FLIPS: u32 = 256;
 
-/// Why nobody can say when a job starts.
+/// The reason why nobody can say when a job starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// It does not wait for an allocation, or something else than capacity keeps it.
     NotWaiting(Explanation),
     /// It would be refused.
     Refused(Rejection),
-    /// What it waits for is held by jobs without a time limit.
+    /// The capacity that it waits for is held by jobs without a time limit.
     HeldWithoutLimit,
     /// Even when all that has a time limit has ended, it does not fit.
     NeverFits(Explanation),
@@ -141,7 +141,7 @@ fn started(state: &State, job: JobId) -> bool {
     state.job(job).is_some_and(|job| matches!(job.state, JobState::Starting | JobState::Running | JobState::Moving))
 }
 
-/// What keeps a job that no end of another one can help.
+/// Explains the obstacle of a job that no end of another job can remove, if there is one.
 fn kept(rehearsal: &mut Rehearsal, id: JobId) -> Option<Explanation> {
     let now = rehearsal.now;
     let (pool, state) = rehearsal.pool();

@@ -26,7 +26,7 @@ fn planned(world: &World, order: &CompactionOrder) -> CompactionPlan {
     compact(&world.state, now(world), order)
 }
 
-/// What was on a card is brought back to one like it, and to no other; a program that saved itself takes what it may
+/// A dumped process is restored on a card like its own, and on no other; a program that saved itself takes what it may
 /// use.
 #[test]
 fn only_dumped_processes_are_bound_to_cards_like_theirs() {
@@ -293,7 +293,7 @@ fn gangs_move_whole_and_labels_hold() {
     world.carry_out(&CompactionPlan { moves: vec![planned], ..CompactionPlan::default() });
 }
 
-/// What spreads over cards, or has whole ones, is moved as it is placed.
+/// A virtual card that spreads over several cards, or has whole ones, is moved as it is placed.
 #[test]
 fn a_virtual_card_over_several_cards_moves_whole() {
     for whole_cards in [false, true] {

@@ -1,4 +1,4 @@
-//! What-if and when: changes and time, played through on copies of the ledger.
+//! Tests of what-if and when: changes and time, played through on copies of the ledger.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn a_drain_says_who_goes_where_and_who_waits() {
     assert_eq!(nothing.displaced.len(), 1);
 }
 
-/// What would have started anyway is not told as a gain of the change.
+/// Jobs that would have started anyway are not reported as a gain of the change.
 #[test]
 fn added_cards_start_what_waits_for_them_and_nothing_else() {
     let mut world = World::default();

@@ -1,4 +1,4 @@
-//! What goes back: messages as JSON, and refusals as the JSON of `google.rpc.Status`.
+//! The answers: messages as JSON, and refusals as the JSON of `google.rpc.Status`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::refusal_of;
 /// Beginning of the names under which details are known.
 const TYPE: &str = "type.googleapis.com/google.rpc.";
 
-/// What every answer says of itself: what it is, and that it is of this moment.
+/// The headers of every answer: its media type, and that it is valid at this moment only.
 const HEADERS: [(HeaderName, &str); 3] = [
     (CONTENT_TYPE, "application/json"),
     (CACHE_CONTROL, "no-store"),

@@ -56,7 +56,7 @@ fn event(described: &Described, bytes: Bytes) -> Result<Event, Status> {
     })
 }
 
-/// What takes the stream up after a message; `None` where it cannot be.
+/// The id from which the stream can be resumed after a message; `None` where the stream cannot be resumed.
 fn id(resume: Resume, message: &DynamicMessage) -> Option<String> {
     match resume {
         Resume::Never => None,

@@ -1,5 +1,5 @@
-//! What is refused before anything is read: changes at an address that only answers questions, and changes that a web
-//! page asks for.
+//! The checks before anything is read. They refuse changes at an address that only answers questions, and changes that
+//! a web page asks for.
 //!
 //! Members do not know yet who asks, so whoever reaches the port may do what gRPC lets everybody do. A browser reaches
 //! it too, and any page that a person opens can have it ask. Such requests are told by what browsers always add, and by
@@ -14,7 +14,7 @@ use crate::answer::refuse_as;
 use crate::refusal_of;
 use crate::routes::Route;
 
-/// What may be asked at an address.
+/// The requests that are permitted at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// Questions.
@@ -37,7 +37,7 @@ impl Refused {
     }
 }
 
-/// Whether a request may be passed on.
+/// Checks whether a request may be passed on.
 pub(crate) fn check(route: &Route, headers: &HeaderMap, rights: Rights) -> Result<(), Refused> {
     let refused = |code, reason, sentence: String| Err(Refused { code, reason, sentence });
     if route.changes && rights == Rights::Ask {

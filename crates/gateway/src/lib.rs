@@ -41,13 +41,13 @@ use paths::{Found, find};
 use routes::{ROUTES, Route};
 use together::{Key, Together};
 
-/// What answers gRPC calls: the services with every layer that a call over the network passes.
+/// The stack that answers gRPC calls: the services with every layer that a call over the network passes.
 pub type Stack = BoxCloneSyncService<Request<Body>, http::Response<Body>, Infallible>;
 
 /// Beginning of all paths.
 pub const PREFIX: &str = "/v1/";
 
-/// Where all of it is described.
+/// The path of the OpenAPI document.
 const DESCRIPTION: &str = "/v1/openapi.json";
 
 /// Most bytes of a request's body. JSON is longer than what it stands for, at most about twice where it matters.
@@ -62,10 +62,10 @@ const READERS: usize = 2;
 /// KiB of answers that wait for callers to read them; further ones are refused.
 const ANSWERS_KIB: usize = 128 << 10;
 
-/// How long a body may take to arrive.
+/// The longest time that a body may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why the API cannot be served as JSON.
+/// The reason for which the API cannot be served as JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The API's descriptors are damaged.

@@ -8,7 +8,7 @@ use crate::Described;
 /// The fields that a path gives, each with its value.
 pub(crate) type Bound = Vec<(&'static str, String)>;
 
-/// What was found for a path.
+/// The result of looking up a path.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
     /// The route, and what the path says.
@@ -31,7 +31,7 @@ pub(crate) fn find<'a>(described: &'a [Described], verb: &Method, path: &str) ->
     if others.is_empty() { Found::Nothing } else { Found::OtherVerbs(others) }
 }
 
-/// What a path says by a template, if it follows it.
+/// The values of the fields in a path, if it matches the template.
 fn bind(template: &'static str, path: &str) -> Option<Bound> {
     let mut bound = Bound::new();
     let (mut wanted, mut given) = (template.split('/'), path.split('/'));

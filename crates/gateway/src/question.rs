@@ -15,9 +15,9 @@ use crate::routes::Resume;
 /// A field whose own fields may be named in a query without it.
 const FILTER: &str = "filter";
 
-/// Where a request comes from.
+/// The parts of an HTTP request from which its message is built.
 pub(crate) struct Asked<'a> {
-    /// What the path says.
+    /// The fields that the path gives.
     pub bound: &'a Bound,
     /// The query, as it came.
     pub query: &'a str,
@@ -59,7 +59,7 @@ pub(crate) fn message(described: &Described, asked: &Asked<'_>) -> Result<Dynami
 /// Most values of a body. The tree of a body takes up to some 600 bytes for each, however short it is written.
 const VALUES: usize = 100_000;
 
-/// How many values some JSON has at most: each but the first comes after a comma, a colon or a bracket.
+/// An upper bound on the number of values in some JSON: each but the first comes after a comma, a colon or a bracket.
 fn values(json: &[u8]) -> usize {
     let (mut values, mut in_text, mut escaped) = (1, false, false);
     for byte in json {
@@ -114,7 +114,7 @@ fn take(tree: &mut Map<String, Value>, field: &FieldDescriptor) -> Option<Value>
     tree.remove(field.json_name()).or(plain)
 }
 
-/// Where a value was given.
+/// The part of the request in which a value was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     Path,
@@ -155,7 +155,7 @@ fn field_of(message: &MessageDescriptor, name: &str) -> Option<FieldDescriptor> 
     message.get_field_by_name(name).or_else(|| message.get_field_by_json_name(name))
 }
 
-/// Whether a message is written as a string.
+/// Returns whether a message is written as a string.
 pub(crate) fn is_text(message: &MessageDescriptor) -> bool {
     matches!(message.full_name(), "google.protobuf.Duration" | "google.protobuf.Timestamp")
 }

@@ -28,7 +28,7 @@ impl Verb {
     }
 }
 
-/// How a stream is taken up again by `Last-Event-ID`.
+/// The way in which a stream is resumed by `Last-Event-ID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// There is no stream.
@@ -48,12 +48,12 @@ pub struct Route {
     /// `Service/Method` within `tessera.v1`.
     pub method: &'static str,
     pub changes: bool,
-    /// How its stream is taken up again.
+    /// The way in which its stream is resumed.
     pub resume: Resume,
 }
 
 impl Route {
-    /// Whether the request is in the body; else it is in the query.
+    /// Returns whether the request is in the body; otherwise it is in the query.
     #[must_use]
     pub const fn takes_body(&self) -> bool {
         matches!(self.verb, Verb::Post | Verb::Put)

@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Bytes of a question that may be shared: addresses are short.
 const SHORT: usize = 4 << 10;
 
-/// What is asked, and by whom.
+/// A question together with its asker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     method: &'static str,

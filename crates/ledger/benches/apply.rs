@@ -1,4 +1,4 @@
-//! How fast the ledger applies, and what it weighs: `cargo bench -p tessera-ledger`.
+//! Speed of applying entries to the ledger, and its memory: `cargo bench -p tessera-ledger`.
 //!
 //! The pool has 10,000 nodes, 80,000 cards and 100,000 waiting jobs. Memory per job and per card is printed first, read
 //! from the process' resident set.

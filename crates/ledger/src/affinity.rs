@@ -1,11 +1,11 @@
-//! Where a job's workers would rather be, and must not be.
+//! Placement preferences and constraints of a job's workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checks::{LABEL_LIMIT, WEIGHT_LIMIT, check_data_name, check_name};
 use crate::rejection::Rejection;
 
-/// How virtual cards are laid over the pool.
+/// Distribution of virtual cards over the cards and nodes of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Packing {
     /// Beside what runs already, so that whole cards and nodes stay free.
@@ -20,12 +20,12 @@ pub enum Packing {
 pub struct PreferredLabel {
     pub key: String,
     pub value: String,
-    /// How much it counts beside the others, 1 to 100.
+    /// Weight of the label relative to the others, 1 to 100.
     pub weight: u32,
 }
 
-/// Where a job's workers would rather be, and must not be. The ledger keeps it for placement and does not check
-/// allocations against it.
+/// Placement preferences and constraints of a job's workers. The ledger stores them for placement and does not check
+/// allocations against them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Affinity {
     /// Node labels that are better to have than not.

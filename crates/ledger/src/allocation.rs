@@ -7,7 +7,7 @@ use crate::checkpoint::CheckpointKey;
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, Owner, Rank};
 use crate::units::{BlockCount, BlockIndex, Epoch, LogTime, Mebibytes};
 
-/// What an allocation holds on one card: an extent, memory and an isolation class.
+/// The part of one card that an allocation holds: an extent, memory and an isolation class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
     pub card: CardId,
@@ -21,7 +21,7 @@ pub struct Slice {
 /// and its program may have one of its own on another node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlannedWorker {
-    /// Which virtual card of the gang it backs, from 0.
+    /// Index of the virtual card of the gang that the worker backs, from 0.
     pub virtual_card: u32,
     pub node: NodeId,
     /// Its slices, all on that node; none: it runs the program of its virtual card, and nothing else.
@@ -42,7 +42,7 @@ pub enum WorkerState {
     Stopped,
 }
 
-/// Why a worker stopped, as its agent reported or as followed from the end of its lease.
+/// The cause of a worker's stop, as its agent reported it or as inferred from the end of its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StopCause {
     /// It ended by itself.
@@ -76,12 +76,12 @@ pub struct WorkerExit {
     pub code: Option<i32>,
     /// Signal, when one ended it.
     pub signal: Option<i32>,
-    /// Whether it wrote a checkpoint on the way out.
+    /// True if the worker wrote a checkpoint as it stopped.
     pub checkpointed: bool,
     /// One sentence for people.
     pub message: String,
-    /// Why nothing was saved of it, where its job is to be saved and something kept that from being done; empty:
-    /// nothing did.
+    /// The reason why nothing of the worker was saved, where its job is to be saved and something prevented that;
+    /// empty: nothing did.
     pub not_saved: String,
 }
 
@@ -98,7 +98,7 @@ impl WorkerExit {
         }
     }
 
-    /// Whether the program itself said that all is well.
+    /// Returns whether the program itself reported success.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.cause == StopCause::Exited && self.code == Some(0)
@@ -110,13 +110,13 @@ impl WorkerExit {
 pub struct Worker {
     /// Its place among the allocation's workers.
     pub rank: Rank,
-    /// Which virtual card of the gang it backs.
+    /// Index of the virtual card of the gang that the worker backs.
     pub virtual_card: u32,
     pub node: NodeId,
     /// Its slices, all on that node; none: it runs the program of its virtual card, and nothing else.
     pub slices: Vec<Slice>,
     pub state: WorkerState,
-    /// How it ended, once it did.
+    /// The end of the worker, once it has ended.
     pub exit: Option<WorkerExit>,
     /// Port on its node where the slice servers of its virtual card meet; 0: they meet elsewhere, or have no need to.
     /// Unique, as [`Allocation::master_port`] is.
@@ -126,7 +126,7 @@ pub struct Worker {
     pub program_port: u16,
 }
 
-/// Whether an allocation is in force.
+/// The phase of an allocation: in force, not yet in force, or ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AllocationPhase {
     /// Some of its blocks are still held by workers that were told to stop for it; nothing is started yet.
@@ -153,7 +153,7 @@ pub struct Allocation {
     /// Port on the node of rank 0 where the programs meet (MASTER_PORT); unique among all that meet there.
     pub master_port: u16,
     pub granted_at: LogTime,
-    /// When all its workers ran.
+    /// The time at which all its workers were running.
     pub started_at: Option<LogTime>,
     /// The checkpoint that its workers go on from; `None`: they begin from the beginning.
     pub from: Option<CheckpointKey>,
@@ -176,8 +176,8 @@ impl Allocation {
         self.workers.get(usize::try_from(rank.0).ok()?)
     }
 
-    /// Where its programs meet, the slice servers of each of its virtual cards that lies on several nodes, and such a
-    /// server and its program.
+    /// The node and port of each rendezvous: of its programs, of the slice servers of each of its virtual cards that
+    /// lies on several nodes, and of such a server with its program.
     pub fn meetings(&self) -> impl Iterator<Item = (NodeId, u16)> {
         let programs = self.workers.first().map(|first| (first.node, self.master_port));
         let of_cards = |worker: &Worker| [(worker.node, worker.card_port), (worker.node, worker.program_port)];
@@ -185,7 +185,7 @@ impl Allocation {
         programs.into_iter().chain(cards)
     }
 
-    /// Whether no worker holds anything any more.
+    /// Returns whether no worker of the allocation holds anything any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.workers.iter().all(|worker| worker.state == WorkerState::Stopped)

@@ -1,4 +1,4 @@
-//! What the pool's cards offer in all, by class: the few sums that tell at once that a demand can never be met (P5b).
+//! Total capacity of the pool's cards, by class: the few sums that tell at once that a demand can never be met (P5b).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl CardClass {
         }
     }
 
-    /// Whether a job takes such a card.
+    /// Returns whether a job accepts such a card.
     #[must_use]
     pub fn is_accepted_by(&self, spec: &JobSpec) -> bool {
         spec.virtual_card.accepts(self.kind, &self.vendor, &self.model, self.isolation)
@@ -69,7 +69,7 @@ impl CardClass {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Stock {
     cards: u64,
-    /// Of these, how many are on hosts that offer so much; `None`: hosts that did not say, and are not limited.
+    /// Number of these cards by the capacity of their host; `None`: hosts that declared none, and are not limited.
     hosts: BTreeMap<Option<HostCapacity>, u64>,
 }
 
@@ -186,7 +186,7 @@ impl Capacity {
 }
 
 impl State {
-    /// Whether a node carries all of these labels of a job.
+    /// Returns whether a node carries all of these labels of a job.
     pub(crate) fn carries<'a>(&self, node: &Node, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
         let description = &node.description;
         match self.follows(Rule::NodesCarryTheirNames) {

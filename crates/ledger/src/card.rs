@@ -64,7 +64,7 @@ impl Precision {
     }
 }
 
-/// How well tenants of one card are kept apart; a later one is stronger.
+/// Degree of isolation between the tenants of one card; a later one is stronger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isolation {
     /// Several tenants without enforcement.
@@ -120,9 +120,9 @@ pub struct CardDescription {
     pub model: String,
     pub uuid: String,
     pub memory: Mebibytes,
-    /// What the maker or the inventory file says that it computes.
+    /// Rates that the maker or the inventory file states.
     pub rated: Ratings,
-    /// What a benchmark on the node measured; it goes before `rated`.
+    /// Rates that a benchmark on the node measured; they take precedence over `rated`.
     pub measured: Ratings,
     /// Links to other cards of the node.
     pub links: Vec<Link>,
@@ -143,14 +143,14 @@ impl CardDescription {
         self.measured.get(&precision).or_else(|| self.rated.get(&precision)).copied().filter(|rate| rate.0 > 0)
     }
 
-    /// How many whole blocks the card holds at the pool's reference (P2).
+    /// The number of whole blocks that the card holds at the pool's reference (P2).
     #[must_use]
     pub fn block_count(&self, reference: Precision, block_size: MilliTflops) -> BlockCount {
         let rate = self.rate(reference).unwrap_or_default().0;
         BlockCount(u32::try_from(rate / block_size.0.max(1)).unwrap_or(u32::MAX))
     }
 
-    /// Why the card holds not one whole block at the pool's reference, and what to do; `None` when it does.
+    /// The reason why the card holds not one whole block at the pool's reference, and a remedy; `None` when it does.
     #[must_use]
     pub fn lack_of_blocks(&self, reference: Precision, block_size: MilliTflops) -> Option<String> {
         if self.block_count(reference, block_size) > BlockCount(0) {
@@ -170,15 +170,15 @@ impl CardDescription {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Card {
-    /// What the agent declared last.
+    /// The last declaration of the agent; its health is `Unhealthy` once the agent no longer names the card.
     pub description: CardDescription,
     /// Blocks that the card offers now; fewer than its extents cover while it is being shrunk (law L6).
     pub blocks: BlockCount,
     /// Blocks that it offers in percent of those that it is rated for: what the pool's policy says, as soon as no slice
     /// on it relies on more than isolation `shared`.
     pub oversubscription: Percent,
-    /// Whether it can promise nothing but isolation `shared` now: it is oversubscribed, or blocks that it does not
-    /// offer any more are still held.
+    /// True if the card can promise nothing but isolation `shared` now: it is oversubscribed, or blocks that it does
+    /// not offer any more are still held.
     pub shared_only: bool,
     /// Blocks of the node's cards before this one: with the node's base it gives block numbers (P2).
     pub offset: u32,
@@ -212,15 +212,15 @@ impl Card {
         if self.shared_only { Isolation::Shared } else { self.description.isolation }
     }
 
-    /// Whether blocks that it does not offer any more are still held.
+    /// Returns whether blocks that the card does not offer any more are still held.
     #[must_use]
     pub fn is_overfull(&self) -> bool {
         let held = self.extents.as_slice().iter().rev().find(|extent| extent.state.owner().is_some());
         held.is_some_and(|extent| extent.end() > self.blocks.0)
     }
 
-    /// How many blocks give `amount` at `precision` on this card: a card that computes twice as fast in that precision
-    /// needs half as many. `None` when it cannot compute in it.
+    /// The number of blocks that give `amount` at `precision` on this card: a card that computes twice as fast in that
+    /// precision needs half as many. `None` when it cannot compute in it.
     #[must_use]
     pub fn blocks_for(&self, amount: MilliTflops, precision: Precision) -> Option<BlockCount> {
         let rate = self.rate(precision)?;

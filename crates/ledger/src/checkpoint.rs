@@ -31,7 +31,7 @@ pub const COPIES_WANTED: usize = 2;
 pub struct CheckpointKey {
     /// The attempt that saved it.
     pub attempt: u32,
-    /// Which of the attempt's, from 1; [`CheckpointKey::LAST`] is saved when the attempt is stopped.
+    /// Number of the checkpoint in its attempt, from 1; [`CheckpointKey::LAST`] is saved when the attempt is stopped.
     pub sequence: u64,
 }
 
@@ -61,20 +61,20 @@ pub struct PartKey {
     pub rank: Rank,
 }
 
-/// What an agent tells of a part that it has saved.
+/// An agent's report of a part that it has saved.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SavedPart {
-    /// Which of the attempt's checkpoints, from 1.
+    /// Number of the checkpoint in its attempt, from 1.
     pub sequence: u64,
-    /// How far the program said it is, in its own count; 0: it did not say.
+    /// Progress of the program, in its own count; 0: the program reported none.
     pub progress: u64,
     /// Bytes of the program's files.
     pub bytes: u64,
     /// Hash over all of it.
     pub hash: [u8; 32],
-    /// What another agent shows to be given it; where it is shared, which store it lies in.
+    /// The ticket that another agent shows to be given the part; for a shared part, the store that it lies in.
     pub ticket: u128,
-    /// Whether it lies in a store that all nodes share; otherwise it lies on the node that saved it.
+    /// True if the part lies in a store that all nodes share; otherwise it lies on the node that saved it.
     pub shared: bool,
     pub mode: CheckpointMode,
 }
@@ -94,26 +94,27 @@ pub struct Checkpoint {
     pub key: CheckpointKey,
     /// The epoch of the allocation under which it was saved.
     pub epoch: Epoch,
-    /// When its newest part was told.
+    /// The time at which its newest part was reported.
     pub at: LogTime,
     /// Workers of the attempt that have a program: so many parts it must have.
     pub workers: u32,
     /// The parts that were told, by rank.
     pub parts: Vec<CheckpointPart>,
-    /// Whether it is the one of its job that is copied next, so that it outlives the loss of a node.
+    /// True if it is the checkpoint of its job that is copied next, so that it outlives the loss of a node.
     pub is_next_copied: bool,
 }
 
 impl Checkpoint {
-    /// Whether it is whole: every worker has saved, all at the same place of their work, and there is something in it.
-    /// Of many a gang only the first worker writes.
+    /// Returns whether the checkpoint counts: every worker has saved, all at the same place of their work, and there
+    /// is something in it. In many gangs only the first worker writes.
     #[must_use]
     pub fn counts(&self) -> bool {
         let progress = self.parts.first().map(|part| part.saved.progress);
         self.is_whole() && self.parts.iter().all(|part| Some(part.saved.progress) == progress) && self.bytes() > 0
     }
 
-    /// Whether every worker has told its part. Workers tell theirs in order: none before it comes to be whole any more.
+    /// Returns whether every worker has reported its part. Workers report their parts in order: once this is so, no
+    /// older checkpoint can become whole any more.
     fn is_whole(&self) -> bool {
         self.parts.len() == self.workers as usize
     }
@@ -123,13 +124,13 @@ impl Checkpoint {
         (0..self.workers).map(Rank).filter(|rank| self.part(*rank).is_none())
     }
 
-    /// Whether all of it outlives the loss of a node.
+    /// Returns whether all of the checkpoint outlives the loss of a node.
     #[must_use]
     pub fn has_its_copies(&self) -> bool {
         self.parts.iter().all(|part| part.saved.shared || part.nodes.len() >= COPIES_WANTED)
     }
 
-    /// Whether the programs wrote the same as in another one: then nothing was saved since.
+    /// Returns whether the programs wrote the same as in another checkpoint: then nothing was saved since.
     fn says_the_same(&self, other: &Self) -> bool {
         let pairs = || self.parts.iter().zip(&other.parts);
         self.workers == other.workers
@@ -137,8 +138,8 @@ impl Checkpoint {
             && pairs().all(|(one, two)| one.rank == two.rank && one.saved.hash == two.saved.hash)
     }
 
-    /// Whether so many workers can go on from it: as many as saved it, or any number when only the first of them wrote
-    /// something. What others wrote would be missed, or nobody's.
+    /// Returns whether `workers` workers can resume from the checkpoint: as many as saved it, or any number when only
+    /// the first of them wrote something. The parts of others would be missing, or nobody's.
     #[must_use]
     pub fn suits(&self, workers: usize) -> bool {
         let alone = self.parts.iter().all(|part| part.rank == Rank(0) || part.saved.bytes == 0);
@@ -151,7 +152,7 @@ impl Checkpoint {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.saved.bytes))
     }
 
-    /// How far the program said it was; 0: it did not say.
+    /// Progress of the program, in its own count; 0: the program reported none.
     #[must_use]
     pub fn progress(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.saved.progress)
@@ -199,7 +200,7 @@ impl Checkpoints {
         self.0.is_empty()
     }
 
-    /// Those that count, newest first.
+    /// The checkpoints that count, newest first.
     pub fn that_count(&self) -> impl Iterator<Item = &Arc<Checkpoint>> {
         self.0.iter().rev().filter(|checkpoint| checkpoint.counts())
     }
@@ -251,8 +252,8 @@ impl Checkpoints {
         self.retain(kept);
     }
 
-    /// What is kept beside the newest ones, whatever is asked for: the newest that outlives the loss of a node, and the
-    /// one that is being copied so that it comes to.
+    /// The checkpoints retained besides the newest ones, whatever is asked for: the newest that outlives the loss of a
+    /// node, and the one that is being copied so that it does.
     fn reserve(&self) -> [Option<CheckpointKey>; 2] {
         let key = |checkpoint: &Arc<Checkpoint>| checkpoint.key;
         let outlives = self.that_count().find(|checkpoint| checkpoint.has_its_copies()).map(key);
@@ -280,20 +281,20 @@ impl Checkpoints {
         }
     }
 
-    /// Whether one stays for as long as copying it takes.
+    /// Returns whether a checkpoint is retained for as long as copying it takes.
     pub(crate) fn is_reserved(&self, key: CheckpointKey) -> bool {
         self.reserve().contains(&Some(key))
     }
 
-    /// Those that are worth copies: the one that stays until it has them, and the newest, which often has them before
-    /// there is a newer one.
+    /// The checkpoints that are worth copies: the one that is retained until it has them, and the newest, which often
+    /// has them before there is a newer one.
     pub(crate) fn to_be_copied(&self) -> impl Iterator<Item = &Arc<Checkpoint>> {
         let chosen = self.0.iter().find(|checkpoint| checkpoint.is_next_copied);
         let newest = self.that_count().take(1).filter(|newest| !newest.is_next_copied);
         chosen.into_iter().chain(newest)
     }
 
-    /// Those that can be done without, should room be short: all that count but the newest and the reserve.
+    /// The checkpoints that can be given up, should room be short: all that count but the newest and the reserve.
     pub(crate) fn spare(&self) -> impl Iterator<Item = &Arc<Checkpoint>> {
         let reserve = self.reserve();
         self.that_count().skip(1).filter(move |checkpoint| !reserve.contains(&Some(checkpoint.key)))
@@ -356,8 +357,8 @@ impl Checkpoints {
         true
     }
 
-    /// Whether a part that lies on a disk is of no use any more: the job has newer ones, or the attempt is over and it
-    /// was never told. What the ledger may still come to know is not needless.
+    /// Returns whether a part that lies on a disk is of no use any more: the job has newer ones, or the attempt is over
+    /// and the part was never reported. A part that the ledger may still learn of is not needless.
     #[must_use]
     pub fn can_do_without(&self, part: &PartKey, newest_attempt: u32) -> bool {
         if self.holding(part).is_some() {

@@ -1,4 +1,4 @@
-//! What the ledger accepts of nodes, cards and settings: the last line of checks, independent of whoever built the
+//! Checks of nodes, cards and settings in the ledger: the last line of checks, independent of whoever built the
 //! command. Services check the same and more beforehand, with the names of their own fields. Jobs are checked where
 //! they are declared, in [`JobSpec`](crate::JobSpec).
 

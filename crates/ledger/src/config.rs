@@ -14,17 +14,17 @@ pub struct PoolConfig {
     pub reference_precision: Precision,
     /// Size of a block at that precision: 1 TFLOPS unless the pool was created with another size (P2).
     pub block_size: MilliTflops,
-    /// How long an answered request id is remembered (law L3): at least [`REQUEST_AHEAD`](crate::REQUEST_AHEAD).
+    /// Time for which an answered request id is remembered (law L3): at least [`REQUEST_AHEAD`](crate::REQUEST_AHEAD).
     pub request_retention: Duration,
     /// Most request ids remembered; the oldest go first, but none that was made within `REQUEST_AHEAD`.
     pub request_limit: u64,
-    /// How long an ended job stays in the ledger.
+    /// Time for which an ended job stays in the ledger.
     pub job_retention: Duration,
     /// Most ended jobs kept; the oldest go first.
     pub ended_job_limit: u64,
     /// Most jobs that are not over; further submissions are refused.
     pub job_limit: u64,
-    /// How long output is kept on nodes when a job does not say.
+    /// Time for which output is retained on nodes when a job does not say.
     pub output_retention: Duration,
     /// Most log entries' events that a watch can go back.
     pub event_limit: u64,
@@ -34,25 +34,25 @@ pub struct PoolConfig {
     pub first_master_port: u16,
     /// Number of ports that workers may meet at, on each node.
     pub master_ports: u16,
-    /// How virtual cards are laid over the pool when neither job nor queue says.
+    /// Distribution of virtual cards over the pool when neither job nor queue says.
     pub packing: Packing,
     /// After how long past use counts half in fair shares.
     pub fair_share_half_life: Duration,
     /// Blocks that cards of a kind offer, in percent of those that they are rated for; a kind that is not named: 100.
     /// Above 100 the cards offer isolation `shared` only.
     pub oversubscription: BTreeMap<CardKind, Percent>,
-    /// When jobs are moved so that free blocks come together (P7).
+    /// Policy of moving jobs so that free blocks come together (P7).
     pub compaction: CompactionPolicy,
     /// For how long leases are granted from now on.
     pub leases: LeaseTimings,
-    /// How much of everything the ledger holds.
+    /// Limits on the size of the ledger.
     pub limits: PoolLimits,
-    /// Whether the release level stays as it is although every member can apply a higher one: the way back to the
+    /// True if the release level stays as it is although every member can apply a higher one: the way back to the
     /// release before stays open.
     pub hold_level: bool,
 }
 
-/// How much of everything the ledger holds, so that nobody can fill the memory of its members.
+/// Limits on the size of the ledger, so that nobody can fill the memory of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolLimits {
     /// Most bytes of all jobs, ended ones included, as [`JobSpec::bytes`](crate::JobSpec::bytes) counts them. The
@@ -79,10 +79,10 @@ impl Default for PoolLimits {
     }
 }
 
-/// When jobs are moved so that free blocks come together (P7).
+/// Policy of moving jobs so that free blocks come together (P7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompactionPolicy {
-    /// Whether they are moved without being asked.
+    /// True if jobs are moved without being asked.
     pub automatic: bool,
     /// Share of the free blocks that is in pieces above which they are.
     pub threshold: Percent,

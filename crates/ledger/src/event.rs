@@ -65,7 +65,7 @@ pub enum Event {
         job: JobId,
         allocation: AllocationId,
         rank: Rank,
-        /// What its agent said.
+        /// The message of its agent.
         message: String,
     },
     /// A checkpoint that a job could have gone on from is passed over. It is damaged or not whole, and given up; or
@@ -84,7 +84,7 @@ pub struct EntryEvents {
     /// Index of the entry.
     pub revision: Revision,
     pub time: LogTime,
-    /// What it changed, in order.
+    /// The changes that the entry made, in order.
     pub events: Arc<[Event]>,
 }
 

@@ -16,7 +16,7 @@ pub enum BlockState {
     Running(Owner),
     /// The owner was told to stop and has not confirmed; `next` gets the block when it does (law L4).
     Draining {
-        /// Who still holds it.
+        /// The owner that still holds the block.
         owner: Owner,
         /// For whom it was preempted.
         next: Option<Owner>,
@@ -26,7 +26,7 @@ pub enum BlockState {
 }
 
 impl BlockState {
-    /// Who holds the block, if anybody.
+    /// The owner that holds the block, if any.
     #[must_use]
     pub const fn owner(self) -> Option<Owner> {
         match self {
@@ -35,7 +35,7 @@ impl BlockState {
         }
     }
 
-    /// Who holds the block now, and who gets it next.
+    /// The owner that holds the block now, and the owner that gets it next.
     pub fn holders(self) -> impl Iterator<Item = Owner> {
         let next = match self {
             Self::Draining { next, .. } => next,
@@ -180,7 +180,8 @@ impl ExtentMap {
         counts
     }
 
-    /// Whether every block of the run is in a state that `accept` takes. False when the run leaves the card.
+    /// Returns whether every block of the run is in a state that `accept` takes. False when the run is empty or leaves
+    /// the card.
     #[must_use]
     pub fn all(&self, start: BlockIndex, length: BlockCount, accept: impl Fn(BlockState) -> bool) -> bool {
         let Some(end) = start.0.checked_add(length.0) else { return false };

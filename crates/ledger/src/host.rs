@@ -1,8 +1,8 @@
-//! What workers need of their hosts beside their slices, and what hosts have of it.
+//! Host resources besides slices: the needs of workers, and the capacity and use of hosts.
 
 use crate::units::{Mebibytes, MilliCpus};
 
-/// What one worker with a program needs of its host, or what several need together.
+/// Host resources that one worker with a program needs, or that several need together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostRequest {
     pub cpu: MilliCpus,
@@ -28,20 +28,20 @@ impl HostRequest {
         Self { cpu: self.cpu.saturating_sub(other.cpu), memory: self.memory.saturating_sub(other.memory) }
     }
 
-    /// What so many workers need.
+    /// The resources that `workers` such workers need.
     #[must_use]
     pub fn times(self, workers: u32) -> Self {
         Self { cpu: self.cpu.saturating_mul(workers), memory: self.memory.saturating_mul(workers) }
     }
 
-    /// Whether each of both is at most that of `room`.
+    /// Returns whether both resources are at most those of `room`.
     #[must_use]
     pub fn fits_in(self, room: Self) -> bool {
         self.cpu <= room.cpu && self.memory <= room.memory
     }
 }
 
-/// What a host offers to workers beside its cards: what it has less what its agent keeps back for the host itself.
+/// Resources that a host offers to workers besides its cards: its own less those that its agent reserves for the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostCapacity {
     pub cpu: MilliCpus,
@@ -55,12 +55,12 @@ impl HostCapacity {
     }
 }
 
-/// What workers hold of a host.
+/// Resources of a host that workers hold, or were promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostUse {
     /// By workers that are not over.
     pub used: HostRequest,
-    /// What of that lost workers hold: nobody knows whether it comes back.
+    /// The part of `used` that lost workers hold: nobody knows whether it comes back.
     pub lost: HostRequest,
     /// Promised to workers of allocations that wait for preempted workers to stop.
     pub promised: HostRequest,

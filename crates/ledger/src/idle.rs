@@ -78,7 +78,8 @@ impl IdleStep {
     }
 }
 
-/// What a queue calls idle, and what follows after how long; a step without a time is not taken.
+/// The idle ladder of a queue: the use that counts as idle, and when each step follows; a step without a time is not
+/// taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IdlePolicy {
     /// A job is idle that computes less than this share of what it was granted.
@@ -150,30 +151,31 @@ pub struct Idle {
 }
 
 impl Job {
-    /// How far it has come for being idle.
+    /// The newest idle step of the job; `None`: it is not idle.
     #[must_use]
     pub fn idle_step(&self) -> Option<IdleStep> {
         self.idle.map(|idle| idle.step)
     }
 
-    /// Whether it is not over and the ledger was told that it is idle.
+    /// Returns whether the job is not over and was reported to be idle.
     pub(crate) fn is_idler(&self) -> bool {
         self.idle.is_some() && !self.state.is_terminal()
     }
 
-    /// Whether jobs of its queue may preempt it: it said so, or is idle for so long that it is not asked.
+    /// Returns whether jobs of its queue may preempt the job: its spec allows that, or it has been idle for so long
+    /// that the spec no longer counts.
     #[must_use]
     pub fn is_preemptible(&self) -> bool {
         self.spec.preemptible || self.gives_way_for_idleness()
     }
 
-    /// Whether it has been idle for so long that nothing protects it that it asked for.
+    /// Returns whether the job has been idle for so long that no protection that it asked for counts any more.
     #[must_use]
     pub fn gives_way_for_idleness(&self) -> bool {
         self.idle_step() >= Some(IdleStep::Preemptible)
     }
 
-    /// Why it stays suspended until somebody resumes it.
+    /// The reason for which the job stays suspended until somebody resumes it.
     pub(crate) fn parked_for(&self) -> Reason {
         match self.idle_step() {
             Some(step @ IdleStep::Suspended) => step.reason(),
@@ -181,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Whether it may be idle as long as it likes.
+    /// Returns whether the job may be idle without end.
     #[must_use]
     pub fn is_kept_idle(&self) -> bool {
         let (key, value) = KEEP_LABEL;
@@ -190,7 +192,7 @@ impl Job {
 }
 
 impl State {
-    /// Whether any queue has a ladder.
+    /// Returns whether any queue has a ladder.
     #[must_use]
     pub fn reclaims_idle(&self) -> bool {
         self.queues().any(|queue| queue.settings.idle.is_some())

@@ -54,7 +54,7 @@ impl fmt::Display for CardId {
     }
 }
 
-/// Who holds blocks: one worker of one allocation. The epoch fences older allocations.
+/// The owner of blocks: one worker of one allocation. The epoch fences older allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     pub allocation: AllocationId,
@@ -68,8 +68,8 @@ pub struct Owner {
 pub struct RequestId(pub u128);
 
 impl RequestId {
-    /// When the id was made, by the clock of whoever made it: a UUID of version 7 begins with that. `None` for any
-    /// other.
+    /// The time at which the id was made, by the clock of its maker: a UUID of version 7 begins with that. `None` for
+    /// any other.
     #[must_use]
     pub const fn made_at(self) -> Option<LogTime> {
         let version = (self.0 >> 76) & 0xf;
@@ -78,7 +78,7 @@ impl RequestId {
     }
 }
 
-/// How far in the future a request id may have been made: clients' clocks differ a little.
+/// The longest time by which a request id may be made in the future: clients' clocks differ a little.
 pub const REQUEST_AHEAD: Duration = Duration::from_secs(120);
 
 /// A request id with a hash of the request's body, so that the same id with another body is noticed.

@@ -14,7 +14,7 @@ use crate::reason::Reason;
 use crate::spec::{CheckpointMode, JobSpec};
 use crate::units::{BlockCount, Epoch, LogTime, Mebibytes, Revision};
 
-/// Where a job stands (architecture section 6).
+/// The state of a job (architecture section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
     /// Waits for its first or next allocation.
@@ -73,7 +73,7 @@ impl JobState {
         }
     }
 
-    /// Whether nothing can follow.
+    /// Returns whether no state can follow.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         self.successors().is_empty()
@@ -99,14 +99,14 @@ impl JobState {
         }
     }
 
-    /// Whether `next` may follow.
+    /// Returns whether `next` may follow.
     #[must_use]
     pub fn can_become(self, next: Self) -> bool {
         self.successors().contains(&next)
     }
 }
 
-/// How an attempt that is being wound up will end.
+/// The ending of an attempt that is being wound up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
     Completed,
@@ -122,11 +122,11 @@ pub enum Ending {
 /// Attempts in a row that nodes may fail to start before it is taken for the job's own fault: no job may empty a pool
 /// of nodes.
 pub const NODE_FAULTS_UNTIL_BLAMED: u32 = 2 * crate::node::FAULTS_UNTIL_CORDON;
-/// So many nodes must be among them: fewer may be sick by themselves, and are cordoned by then.
+/// Least number of nodes among them: fewer may be sick by themselves, and are cordoned by then.
 pub const FAULTY_NODES_UNTIL_BLAMED: usize = 3;
 
 impl Job {
-    /// Whether one more attempt that `node` could not start is taken for the job's own fault.
+    /// Returns whether one more attempt that `node` could not start is taken for the job's own fault.
     #[must_use]
     pub(crate) fn is_blamed_for(&self, node: NodeId, takes_several_nodes: bool) -> bool {
         let in_a_row = self.history.iter().rev().filter(|attempt| attempt.reason.is_some());
@@ -186,7 +186,7 @@ impl Job {
 /// One try at running a job, as kept in its history.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
-    /// Which try, from 1.
+    /// Number of the attempt, from 1.
     pub number: u32,
     pub allocation: AllocationId,
     /// The allocation's epoch: with it and a rank, the output of a worker is found on its node long after the
@@ -195,9 +195,9 @@ pub struct Attempt {
     /// The node of each worker, by rank.
     pub nodes: Arc<[NodeId]>,
     pub granted_at: LogTime,
-    /// When all its workers ran.
+    /// The time at which all its workers were running.
     pub started_at: Option<LogTime>,
-    /// When its last worker had stopped.
+    /// The time at which its last worker had stopped.
     pub ended_at: Option<LogTime>,
     /// The worker that decided how it ended: the first that failed, was lost or could not be started before anybody
     /// told it to stop. `None`: there was none, or a level before 2 was in force.
@@ -207,15 +207,15 @@ pub struct Attempt {
     pub exit_code: Option<i32>,
     /// Signal that ended that worker.
     pub signal: Option<i32>,
-    /// How it ended; `None` while it goes on.
+    /// The reason of its end; `None` while it is in progress.
     pub reason: Option<Reason>,
     /// The checkpoint that it went on from; `None`: it began from the beginning.
     pub from: Option<CheckpointKey>,
-    /// When the newest checkpoint that it saved itself came to count: what it computed before that is not lost with it.
+    /// The time at which its own newest checkpoint came to count: work before that is not lost with the attempt.
     pub saved_at: Option<LogTime>,
-    /// How that was saved; `None`: it saved none.
+    /// The mode of that checkpoint; `None`: the attempt saved none.
     pub saved_as: Option<CheckpointMode>,
-    /// Why nothing was saved when it was told to stop, in the words of the agent that tried; empty: nobody says so.
+    /// The reason why nothing was saved at its stop, in the words of the agent that tried; empty: nobody gave one.
     pub not_saved: String,
     /// The reason not to go on from the newest checkpoint that counted when it was granted. Empty: it did, or there was
     /// none.
@@ -254,7 +254,7 @@ impl Attempt {
         }
     }
 
-    /// How long it has computed at `now`, or did to its end, that no checkpoint of it holds.
+    /// The computing time up to `now`, or to the end of the attempt, that no checkpoint of it covers.
     #[must_use]
     pub fn unsaved(&self, now: LogTime) -> Duration {
         let until = self.ended_at.unwrap_or(now);
@@ -270,7 +270,8 @@ pub struct Job {
     pub request: Option<RequestId>,
     /// W3C trace context of the submission; empty when there was none.
     pub traceparent: String,
-    /// What slice servers of its cards on several nodes know one another by is derived from this; no answer has it.
+    /// The source of the secrets by which slice servers of its cards on several nodes know one another; no answer has
+    /// it.
     pub secret: Option<u128>,
     pub state: JobState,
     pub reason: Reason,
@@ -286,7 +287,7 @@ pub struct Job {
     pub not_before: LogTime,
     pub allocation: Option<AllocationId>,
     pub moving: Option<MoveId>,
-    /// How the attempt that is completing will end.
+    /// The ending of the attempt that is completing.
     pub ending: Option<Ending>,
     /// Attempts made so far.
     pub attempts: u32,
@@ -296,25 +297,25 @@ pub struct Job {
     pub node_faults: u32,
     /// The newest attempts, oldest first; bounded.
     pub history: Vec<Attempt>,
-    /// What it can go on from; empty once it is over.
+    /// The checkpoints from which it can resume; empty once it is over.
     pub checkpoints: Checkpoints,
-    /// When it was preempted last, and within the hour before that (law L4); empty only if it never was.
+    /// The times of its last preemption and of those in the hour before that (law L4); empty only if there was none.
     pub preempted_at: Vec<LogTime>,
     /// Since when it waits for an allocation, or did last; zero: since its state changed last.
     pub queued_at: LogTime,
-    /// How long it had waited before that, in all.
+    /// The total time that it had waited before `queued_at`.
     pub waited: Duration,
     /// Not granted before this time, by its own windows ([`window`](crate::window)).
     pub closed_until: LogTime,
-    /// How idle it is, or was when it held blocks last ([`idle`](crate::idle)).
+    /// Idleness of the job, now or when it held blocks last ([`idle`](crate::idle)).
     pub idle: Option<Idle>,
     /// Hash of what was submitted, which never changes: the digest need not read a long script again at every change.
     pub(crate) spec_hash: u128,
 }
 
 impl Job {
-    /// Whether placement should consider it at `now`: it waits, nobody holds it, its backoff is over and its own
-    /// windows are open. Those of its queues are not looked at.
+    /// Returns whether placement should consider the job at `now`: it waits, nobody holds it, its backoff is over and
+    /// its own windows are open. The windows of its queues are not considered.
     #[must_use]
     pub fn is_eligible(&self, now: LogTime) -> bool {
         self.is_waiting() && self.waits_until() <= now
@@ -326,7 +327,7 @@ impl Job {
         self.not_before.max(self.closed_until)
     }
 
-    /// Whether it waits for an allocation, now or after its backoff.
+    /// Returns whether the job waits for an allocation, now or after its backoff.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         match self.state {

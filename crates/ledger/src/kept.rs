@@ -16,9 +16,9 @@ pub(crate) trait Recorded<K> {
 #[derive(Clone, Debug)]
 pub(crate) struct Kept<K: Ord + Clone, V: Clone> {
     map: PersistentMap<K, V>,
-    /// What has changed, with what its records hashed to before; zero: it was not there.
+    /// The changed keys, each with the hash of its records before; zero: it was not there.
     changed: BTreeMap<K, u128>,
-    /// Whether changes are noted.
+    /// True if changes are noted.
     watched: bool,
 }
 
@@ -81,12 +81,12 @@ impl<K: Ord + Clone, V: Clone + Recorded<K>> Kept<K, V> {
         self.map.get_mut_cow(key)
     }
 
-    /// How many things have changed since the digest was brought up to date.
+    /// The number of values that have changed since the digest was brought up to date.
     pub(crate) fn changes(&self) -> usize {
         self.changed.len()
     }
 
-    /// What the changes add to the sum of the hashes.
+    /// The difference that the changes make to the sum of the hashes.
     pub(crate) fn added(&self) -> u128 {
         self.changed.iter().fold(0, |sum, (key, before)| sum.wrapping_add(self.hash_at(key)).wrapping_sub(*before))
     }

@@ -17,7 +17,7 @@ use crate::wire::hash_of_spec;
 /// Entries between two full checks of a large pool in debug builds.
 pub const DEBUG_INTERVAL: u64 = 256;
 
-/// Whether a full check after each entry costs little.
+/// Returns whether a full check after each entry costs little.
 #[cfg(debug_assertions)]
 pub(crate) fn is_small(state: &State) -> bool {
     const SMALL: usize = 64;
@@ -29,7 +29,7 @@ pub(crate) fn is_small(state: &State) -> bool {
 pub struct Violation {
     /// The law, such as `L1`.
     pub law: &'static str,
-    /// What is wrong, in a sentence.
+    /// The problem, in a sentence.
     pub problem: String,
 }
 
@@ -97,7 +97,7 @@ fn digest(state: &State, broken: &mut Broken) {
     }
 }
 
-/// What the slices of a card add up to.
+/// Sums over the slices of a card.
 #[derive(Default)]
 struct CardSums {
     used: Mebibytes,
@@ -257,7 +257,7 @@ fn leases(state: &State, broken: &mut Broken) {
     });
 }
 
-/// What is kept incrementally equals what is computed from scratch.
+/// Checks that every incremental value equals the one computed from scratch.
 fn derived(state: &State, broken: &mut Broken) {
     let mut fresh = state.clone();
     fresh.rebuild_derived();

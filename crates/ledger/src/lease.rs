@@ -18,7 +18,7 @@ use crate::units::Revision;
 /// different speeds, and the kill itself (law L2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseTimings {
-    /// How often agents send heartbeats.
+    /// Interval at which agents send heartbeats.
     pub heartbeat: Duration,
     /// Age of a lease at which workers are told to stop.
     pub stop_after: Duration,

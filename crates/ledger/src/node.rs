@@ -6,7 +6,7 @@ use crate::host::HostCapacity;
 use crate::ids::NodeId;
 use crate::units::{BlockNumber, Epoch, LogTime};
 
-/// Whether the pool trusts that it hears from the node.
+/// The state of the pool's contact with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeState {
     /// Its agent has a session, or lost it so recently that its lease may still run.
@@ -17,7 +17,7 @@ pub enum NodeState {
     Forgotten,
 }
 
-/// Whether new work may go to the node.
+/// The eligibility of a node for new work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Eligibility {
     #[default]
@@ -28,8 +28,8 @@ pub enum Eligibility {
     Draining,
 }
 
-/// Which start of an agent, in which boot of its host, speaks. Empty: an agent of an earlier release, which did
-/// not say.
+/// Identity of one start of an agent, in one boot of its host. Empty: an agent of an earlier release, which did not
+/// report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AgentStart {
     /// The boot of the host: with another one, what ran before is gone, or this is another host with a copy of
@@ -39,19 +39,19 @@ pub struct AgentStart {
     pub nonce: String,
 }
 
-/// What of a worker its host ends by itself when the worker's supervisor dies (law L2).
+/// The processes of a worker that its host ends by itself when the worker's supervisor dies (law L2).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Containment {
     /// Every process, whatever it forked.
     Whole,
     /// Its first process; others may go on. The silence of such a node is never taken for a stop of its work.
     Partial {
-        /// Why the host gives no more.
+        /// The reason why the host guarantees no more.
         missing: String,
     },
 }
 
-/// What an agent says of its node when it registers (P3).
+/// An agent's description of its node when it registers (P3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeDescription {
     /// Unique name in the pool.
@@ -61,18 +61,18 @@ pub struct NodeDescription {
     /// Raised at every start of the agent.
     pub incarnation: u64,
     pub agent_version: String,
-    /// Where members read logs, as `host:port`.
+    /// Address at which members read logs, as `host:port`.
     pub address: String,
-    /// How workers of other nodes reach this one.
+    /// Host under which workers of other nodes reach this one.
     pub worker_host: String,
     /// Labels that jobs can ask for.
     pub labels: BTreeMap<String, String>,
-    /// What the host offers beside its cards; `None`: not known, and not limited.
+    /// Resources that the host offers besides its cards; `None`: not known, and not limited.
     pub host: Option<HostCapacity>,
     /// Names of the data on its disks: data sets, model weights, images.
     pub cached: BTreeSet<String>,
     pub start: AgentStart,
-    /// What ends by itself with a supervisor.
+    /// The processes that end by themselves with a supervisor.
     pub containment: Containment,
 }
 
@@ -83,7 +83,7 @@ impl NodeDescription {
         if key == NODE_KEY { Some(&self.name) } else { self.labels.get(key).map(String::as_str) }
     }
 
-    /// Whether it carries all of these labels.
+    /// Returns whether the node carries all of these labels.
     #[must_use]
     pub fn carries<'a>(&self, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
         labels.into_iter().all(|(key, value)| self.label(key) == Some(value))
@@ -96,21 +96,23 @@ pub const NODE_KEY: &str = "node";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     pub id: NodeId,
-    /// What the agent said last.
+    /// The agent's last description of the node.
     pub description: NodeDescription,
     pub state: NodeState,
-    /// Whether new work may go to it.
+    /// Eligibility for new work.
     pub eligibility: Eligibility,
-    /// Why an operator changed the eligibility; empty when none did.
+    /// The reason for the eligibility, of an operator or of the ledger where it cordoned the node; empty when none was
+    /// given.
     pub eligibility_reason: String,
-    /// When what is left on it is suspended, if it is drained by some time; until then its jobs are moved away.
+    /// The time at which what is left on it is suspended, if it is drained by some time; until then its jobs are moved
+    /// away.
     pub drain_by: Option<LogTime>,
     /// Number of its first block (P2): handed out in registration order.
     pub base: BlockNumber,
     pub cards: u32,
     /// Index of the entry of the last registration, loss or return: fences reports of older sessions.
     pub epoch: Epoch,
-    /// When it last changed state.
+    /// The time of its last change of state or eligibility.
     pub changed_at: LogTime,
     /// Workers in a row that could not be started for a reason that lies in the node.
     pub faults: u32,
@@ -120,13 +122,13 @@ pub struct Node {
 pub const FAULTS_UNTIL_CORDON: u32 = 3;
 
 impl Node {
-    /// Whether blocks of the node may be granted.
+    /// Returns whether blocks of the node may be granted.
     #[must_use]
     pub fn grantable(&self) -> bool {
         self.state == NodeState::Ready && self.eligibility == Eligibility::Eligible
     }
 
-    /// Whether jobs have to leave the node now.
+    /// Returns whether jobs have to leave the node now.
     #[must_use]
     pub fn must_be_left(&self, now: LogTime) -> bool {
         self.eligibility == Eligibility::Draining && self.drain_by.is_none_or(|by| by <= now)

@@ -1,5 +1,5 @@
-//! What a queue has held in the past, the distant past counting less: the memory of fair share. Pure integers, advanced
-//! by log time alone, so that every member has the same (law L8).
+//! The past use of a queue, the distant past counting less: the memory of fair share. Pure integers, advanced by log
+//! time alone, so that every member has the same (law L8).
 //!
 //! Time is cut into periods, 64 to a half-life. Within a period every millisecond counts in full, so that nothing is
 //! lost however often the sum is brought up to date, and the result does not depend on how often that was. At the end
@@ -15,7 +15,7 @@ use crate::units::{LogTime, Mebibytes, MilliTflops};
 const PERIODS: u64 = 64;
 /// 2^(-1/64), in units of 2^-32.
 const KEPT: u128 = 4_248_701_965;
-/// What holding one unit for ever adds up to, in periods: the sum of all powers of 2^(-1/64).
+/// Limit of the sum for one unit held for ever, in periods: the sum of all powers of 2^(-1/64).
 const STEADY: u128 = 92;
 /// After so many periods, 64 half-lives, nothing is left of anything.
 const FORGOTTEN: u64 = PERIODS * 64;
@@ -89,11 +89,11 @@ impl PastUse {
     }
 }
 
-/// What a queue has held, followed from one reading to the next, so that a queue whose holdings do not change costs the
-/// time that has passed since it was read last, not since they changed. The means are those of [`Queue::mean_use`].
+/// The past use of a queue, followed from one reading to the next, so that a queue whose holdings do not change costs
+/// the time that has passed since it was read last, not since they changed. The means are those of [`Queue::mean_use`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FollowedUse {
-    /// What the ledger had counted, with what was held since then and under which half-life.
+    /// The ledger's count, with the amount held since then and the half-life in force.
     from: (PastUse, QueueAmount, Duration),
     /// The same, counted on.
     past: PastUse,
@@ -113,7 +113,7 @@ impl FollowedUse {
         self.past.mean(half_life)
     }
 
-    /// How often it was counted anew from what the ledger had counted.
+    /// The number of times that the use was counted anew from the ledger's count.
     #[must_use]
     pub const fn recounted(&self) -> u64 {
         self.recounted

@@ -1,4 +1,5 @@
-//! Which workers of a job run a program, and what that asks of their hosts. **The one place** where it is said.
+//! The workers of a job that run a program, and the requests of programs to their hosts. **The one place** that says
+//! both.
 //!
 //! Each worker runs one, but where a virtual card may lie on several nodes and has one program all the same: there the
 //! first worker of each card runs it, and the others serve slices. That first worker may have no slices: its program is
@@ -10,7 +11,7 @@ use crate::ids::{NodeId, Rank};
 use crate::spec::{CheckpointMode, JobSpec};
 use crate::virtual_card::VirtualCardRequest;
 
-/// Of workers that back these virtual cards, in order of rank: whether each runs a program.
+/// Tells for each worker, in order of rank, whether it runs a program; `backed`: the virtual cards that they back.
 fn run_programs<I: Iterator<Item = u32>>(card: &VirtualCardRequest, backed: I) -> impl Iterator<Item = bool> + use<I> {
     let serves = card.serves_across_nodes();
     let mut before = None;
@@ -18,14 +19,14 @@ fn run_programs<I: Iterator<Item = u32>>(card: &VirtualCardRequest, backed: I) -
 }
 
 impl JobSpec {
-    /// Whether the program of a virtual card may be on another host than all of its slices. One that is dumped may not:
-    /// its image and what it has on its card are saved together, on one host.
+    /// Returns whether the program of a virtual card may be on another host than all of its slices. A dumped program
+    /// may not: its image and its data on the card are saved together, on one host.
     #[must_use]
     pub fn program_may_be_beside(&self) -> bool {
         self.virtual_card.serves_across_nodes() && self.checkpoint.mode != CheckpointMode::Transparent
     }
 
-    /// Whether each of some workers of a plan runs a program.
+    /// Tells for each of some workers of a plan whether it runs a program.
     pub fn programs_among<'a>(&self, workers: &'a [PlannedWorker]) -> impl Iterator<Item = bool> + use<'a> {
         run_programs(&self.virtual_card, workers.iter().map(|worker| worker.virtual_card))
     }
@@ -38,14 +39,14 @@ impl JobSpec {
             .filter_map(|(worker, runs)| runs.then_some(worker.virtual_card))
     }
 
-    /// What each of some workers, in order of rank, asks of its host: one with a program what the job says, one that
-    /// only serves slices nothing.
+    /// The host request of each of some workers, in order of rank: that of the job for a worker with a program, nothing
+    /// for a worker that only serves slices.
     pub(crate) fn asked_by<I: Iterator<Item = u32>>(&self, backed: I) -> impl Iterator<Item = HostRequest> + use<I> {
         let host = self.host;
         run_programs(&self.virtual_card, backed).map(move |runs| if runs { host } else { HostRequest::ZERO })
     }
 
-    /// What workers of a plan ask of their nodes' hosts, those left out that ask for nothing.
+    /// The host requests of the workers of a plan, by node, without the workers that ask for nothing.
     pub fn asked_of_hosts<'a>(
         &self,
         workers: &'a [PlannedWorker],
@@ -62,7 +63,7 @@ impl Allocation {
         self.workers.iter().zip(runs)
     }
 
-    /// Those that do, in the order of the programs' ranks.
+    /// The workers that run a program, in the order of the programs' ranks.
     pub fn programs<'a>(&'a self, card: &VirtualCardRequest) -> impl Iterator<Item = &'a Worker> + use<'a> {
         self.run_programs(card).filter_map(|(worker, runs)| runs.then_some(worker))
     }
@@ -92,7 +93,7 @@ impl Allocation {
         self.workers.iter().zip(asked)
     }
 
-    /// Those of its workers that are not over and hold something of their hosts, or were promised it, each with that.
+    /// The workers that are not over and hold something of their hosts, or were promised it, each with that.
     pub(crate) fn holders_of_hosts<'a>(
         &'a self,
         spec: &JobSpec,
@@ -101,7 +102,8 @@ impl Allocation {
         self.asked_of_hosts(spec).filter(holds)
     }
 
-    /// What they hold, or were promised.
+    /// The host resources that workers hold, or were promised, with the node of each: one item per worker, so that a
+    /// node may occur several times. Workers that are over, or ask for nothing, are left out.
     pub fn held_of_hosts<'a>(&'a self, spec: &JobSpec) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
         self.holders_of_hosts(spec).map(|(worker, asked)| (worker.node, asked))
     }

@@ -18,13 +18,13 @@ pub struct QueueAmount {
 }
 
 impl QueueAmount {
-    /// Whether both resources are within `limit`.
+    /// Returns whether both resources are within `limit`.
     #[must_use]
     pub fn within(self, limit: Self) -> bool {
         self.compute <= limit.compute && self.memory <= limit.memory
     }
 
-    /// Whether it is above `limit` in a resource of which `part` is some.
+    /// Returns whether the amount is above `limit` in a resource of which `part` is some.
     #[must_use]
     pub fn is_above_with(self, limit: Self, part: Self) -> bool {
         self.compute > limit.compute && part.compute > MilliTflops::ZERO
@@ -60,21 +60,22 @@ pub struct QueueSettings {
     pub name: String,
     /// The queue above; empty: a top one.
     pub parent: String,
-    /// What its jobs can always have, lent to others while unused.
+    /// The amount that its jobs can always have, lent to others while unused.
     pub guaranteed: QueueAmount,
-    /// What its jobs can have at most; `None`: the pool.
+    /// The amount that its jobs can have at most; `None`: the pool.
     pub maximum: Option<QueueAmount>,
     /// Its share of what is left over, against its neighbours.
     pub weight: u32,
-    /// How virtual cards of its jobs are laid over the pool; `None`: as the pool says.
+    /// Distribution of virtual cards of its jobs over the pool; `None`: as the pool says.
     pub packing: Option<Packing>,
-    /// When its jobs and those of the queues below it may run, as `tessera-calendar` reads it; empty: at any time.
+    /// Times at which its jobs and those of the queues below it may run, as `tessera-calendar` reads them; empty: any
+    /// time.
     pub windows: Vec<String>,
-    /// What follows for its jobs, and those of the queues below it that say nothing of their own, when they compute
-    /// next to nothing ([`idle`](crate::idle)); `None`: as the queue above says.
+    /// The idle ladder of its jobs, and of those of the queues below it that have none of their own, when they compute
+    /// next to nothing ([`idle`](crate::idle)); `None`: that of the queue above.
     pub idle: Option<IdlePolicy>,
-    /// What checkpoints of its jobs, and of the queues below it, take at most, each counted once wherever it lies; the
-    /// newest of each job is kept whatever it takes. `None`: no bound.
+    /// The space that checkpoints of its jobs, and of the queues below it, take at most, each counted once wherever it
+    /// lies; the newest of each job is retained whatever it takes. `None`: no bound.
     pub checkpoints: Option<Mebibytes>,
 }
 
@@ -99,7 +100,7 @@ impl QueueSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue {
     pub settings: QueueSettings,
-    /// What the allocations of its jobs, and of the queues below it, hold now.
+    /// The amount that the allocations of its jobs, and of the queues below it, hold now.
     pub used: QueueAmount,
     /// As far as those of `used` that were told to stop hold it still.
     pub leaving: QueueAmount,
@@ -129,7 +130,8 @@ impl Queue {
         }
     }
 
-    /// What it holds once those that were told to stop have done so: what guarantees are compared with.
+    /// The amount that the queue holds, less `leaving` (told to stop, or the target of a move whose source is not):
+    /// guarantees are compared with it.
     #[must_use]
     pub fn standing(&self) -> QueueAmount {
         self.used.minus(self.leaving)
@@ -146,8 +148,8 @@ impl Queue {
 }
 
 impl State {
-    /// What a queue has borrowed, now and on average in the past, for its weight: the dominant share of what it holds
-    /// above its guarantee, in millionths of the pool. Of queues next to one another the one with the least goes first.
+    /// The amount that a queue has borrowed, now and on average in the past, for its weight: the dominant share of what
+    /// it holds above its guarantee, in millionths of the pool. Among siblings, the queue with the least goes first.
     #[must_use]
     pub fn share_of(&self, queue: &Queue) -> u64 {
         let all = self.capacity().amount(self.config().reference_precision);

@@ -1,9 +1,9 @@
-//! What is done otherwise from a release level on: one row for each change of what old commands do.
+//! Behaviour that differs from a release level on: one row for each change of what old commands do.
 
 use crate::level::Level;
 use crate::state::State;
 
-/// What `apply` does, and a snapshot holds, otherwise than before, since a level.
+/// A difference in what `apply` does, or a snapshot holds, since a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// The digest is one of the state itself; before, it was one of all answers and events, sentences for
@@ -37,8 +37,8 @@ pub enum Rule {
     /// A node carries its name as the label [`NODE_KEY`](crate::NODE_KEY) of those that a job asks for; before, only a
     /// label of that key that its agent said.
     NodesCarryTheirNames,
-    /// What was refused under a request id stays refused under it; before, a copy of the request that came late was
-    /// carried out, though whoever sent it had been told that it was refused.
+    /// A request that was refused stays refused under its id; before, a copy of it that came late was carried out,
+    /// though whoever sent it had been told that it was refused.
     RefusalsLast,
     /// A queue may not be called [`DRILL_QUEUE`]: a new refusal, as a release may bring.
     DrillQueueRefused,
@@ -68,7 +68,7 @@ impl Rule {
 }
 
 impl State {
-    /// Whether a rule is followed at the level in force.
+    /// Returns whether a rule applies at the level in force.
     #[must_use]
     pub fn follows(&self, rule: Rule) -> bool {
         self.level >= rule.since()

@@ -24,10 +24,10 @@ pub use policies::{CheckpointMode, CheckpointPolicy, OnDisconnect, RetryPolicy, 
 
 /// Priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 50;
-/// What a job costs beside what its submitter wrote: its record, its history and its places in the indexes of members,
-/// in bytes. Part of what replays of a log must agree on, so that it never changes (law L8).
+/// Cost of a job besides what its submitter wrote: its record, its history and its places in the indexes of members, in
+/// bytes. Part of what replays of a log must agree on, so that it never changes (law L8).
 const JOB_BYTES: u64 = 2048;
-/// What one entry of a list or map costs beside its text, in bytes. It never changes either.
+/// Cost of one entry of a list or map besides its text, in bytes. It never changes either.
 const ENTRY_BYTES: u64 = 48;
 
 /// A job as an engineer submitted it; it never changes afterwards.
@@ -40,20 +40,20 @@ pub struct JobSpec {
     pub command: Vec<String>,
     /// Environment beside what Tessera sets.
     pub environment: BTreeMap<String, String>,
-    /// Where the program starts; empty: a fresh folder.
+    /// Folder in which the program starts; empty: a fresh folder.
     pub working_directory: String,
     /// A script that travels with the job; empty: none.
     pub script: String,
     /// Number of virtual cards that start together or not at all.
     pub gang: u32,
-    /// What each of them must offer.
+    /// Requirements of each virtual card.
     pub virtual_card: VirtualCardRequest,
     /// 0 to 100; a higher one goes first.
     pub priority: u32,
     pub preemptible: bool,
-    /// How it is suspended.
+    /// Policy of suspending the job.
     pub checkpoint: CheckpointPolicy,
-    /// What happens when its node is cut off.
+    /// Policy for the work when its node is cut off.
     pub on_disconnect: OnDisconnect,
     /// Longest run of one attempt.
     pub time_limit: Option<Duration>,
@@ -62,11 +62,11 @@ pub struct JobSpec {
     pub labels: BTreeMap<String, String>,
     /// Labels that a node must carry.
     pub node_labels: BTreeMap<String, String>,
-    /// How long output is kept; `None`: the pool's setting.
+    /// Time for which output is retained; `None`: the pool's setting.
     pub output_retention: Option<Duration>,
     /// Submitted on hold.
     pub held: bool,
-    /// What each worker needs of its host beside its slices.
+    /// Host resources that each worker with a program needs besides its slices.
     pub host: HostRequest,
     /// Least number of virtual cards that it starts with; `None`: `gang`.
     pub gang_min: Option<u32>,
@@ -75,11 +75,11 @@ pub struct JobSpec {
     pub grow_after: Option<Duration>,
     /// It is not preempted before it has run so long.
     pub min_runtime: Duration,
-    /// Where its workers would rather be, and must not be.
+    /// Placement preferences and constraints of its workers.
     pub affinity: Affinity,
-    /// How its virtual cards are laid over the pool; `None`: as its queue or the pool says.
+    /// Distribution of its virtual cards over the pool; `None`: as its queue or the pool says.
     pub packing: Option<Packing>,
-    /// When it may run, as `tessera-calendar` reads it; empty: at any time.
+    /// Times at which the job may run, as `tessera-calendar` reads them; empty: any time.
     pub windows: Vec<String>,
 }
 
@@ -150,7 +150,8 @@ impl JobSpec {
         self
     }
 
-    /// Whether it is saved when it is told to stop and to go on later: whether it really was is seen then.
+    /// Returns whether the job is to be saved when it is told to stop and to resume later: whether it really was is
+    /// seen then.
     #[must_use]
     pub fn is_saved(&self) -> bool {
         let (key, value) = TRANSPARENT_LABEL;
@@ -167,8 +168,8 @@ impl JobSpec {
         self.gang_min.unwrap_or(self.gang)..=self.gang
     }
 
-    /// What the job costs in the memory of a member, in bytes, as budgets count it: its text, something for each entry
-    /// of its lists, and a fixed amount for being there.
+    /// Cost of the job in the memory of a member, in bytes, as budgets count it: its text, something for each entry of
+    /// its lists, and a fixed amount for being there.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         // Not counted is what takes no memory of its own, and the name of a signal, which is never long.

@@ -1,5 +1,5 @@
-//! Who goes before whom, and who may make whom give way. The order in which placement tries waiting jobs, and law L4,
-//! rest on this alone.
+//! Precedence and preemption between jobs. The order in which placement tries waiting jobs, and law L4, rest on this
+//! alone.
 //!
 //! * **Within a queue** the job that has waited longest goes first, where each point of priority counts as
 //!   [`HEAD_START`] of waiting. So a higher priority goes first, and yet only finitely many later jobs ever pass an
@@ -32,12 +32,12 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What is held of a queue, or of what is for the jobs that name it, and what of that is guaranteed.
+/// The amounts held of a queue, or of its part for the jobs that name it, with the guarantee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// By all jobs that were not told to stop.
     pub all: QueueAmount,
-    /// Of that, by those that are not preemptible.
+    /// The part of `all` that non-preemptible jobs hold.
     pub firm: QueueAmount,
     pub guaranteed: QueueAmount,
 }
@@ -49,8 +49,8 @@ impl Held {
         Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
     }
 
-    /// Whether a job that gives so much may have to: something is on loan in a resource that it gives, and of that
-    /// which is not preemptible if it is not.
+    /// Checks that a job that gives back `gives` may have to give way: something is on loan in a resource that it gives
+    /// back. For a job that is not preemptible, what such jobs hold must exceed the guarantee in such a resource.
     fn lends(self, gives: QueueAmount, preemptible: bool) -> Result<(), &'static str> {
         if self.all.within(self.guaranteed) {
             return Err("its queue holds no more than it is guaranteed");
@@ -108,15 +108,15 @@ impl Job {
         self.spec.priority.saturating_add(u32::try_from(points).unwrap_or(u32::MAX))
     }
 
-    /// Whether it ever gave way to another job.
+    /// Returns whether the job ever gave way to another job.
     #[must_use]
     pub fn gave_way(&self) -> bool {
         !self.preempted_at.is_empty()
     }
 
-    /// When it may be preempted again, by a job of its queue or, with `recall`, for what its queue has borrowed: it was
-    /// preempted too often within the last hour, or has not run as long as it asked to. `None`: now. `running_since` is
-    /// when all its workers ran, or the time of its allocation while they do not.
+    /// The time from which it may be preempted again, by a job of its queue or, with `recall`, for what its queue has
+    /// borrowed: it was preempted too often within the last hour, or has not run as long as it asked to. `None`: now.
+    /// `running_since` is when all its workers ran, or the time of its allocation while they do not.
     #[must_use]
     pub fn preemptible_from(
         &self,

@@ -34,7 +34,7 @@ pub type PersistentMap<K, V> = Map<K, V, 32>;
 /// [`HEAD_START`] of waiting. It does not change while the job waits, so that the line never has to be sorted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaitingKey {
-    /// When a job of the highest priority would have to have begun to wait for the same place; in milliseconds.
+    /// The time at which a job of the highest priority would have begun to wait for the same place, in milliseconds.
     pub place: u64,
     /// 100 minus the priority, so that a higher priority sorts first.
     pub inverse_priority: u32,
@@ -59,7 +59,8 @@ impl WaitingKey {
         Self { place: began.0.saturating_add(behind(inverse_priority)), inverse_priority, job }
     }
 
-    /// When the job would have begun to wait if it had waited all that it has without a break: no later than it did.
+    /// The time at which the job would have begun to wait if it had waited its whole waiting time without a break: no
+    /// later than it did.
     #[must_use]
     pub fn began(&self) -> LogTime {
         LogTime(self.place.saturating_sub(behind(self.inverse_priority)))
@@ -79,7 +80,7 @@ pub struct AnsweredRequest {
     pub revision: Revision,
     /// The job that it made, if any.
     pub job: Option<JobId>,
-    /// Whether it was refused; without a job, every other answer was "done".
+    /// True if it was refused; without a job, every other answer was "done".
     pub refused: bool,
 }
 
@@ -91,7 +92,7 @@ pub struct State {
     pub(crate) level: Level,
     /// The digest before [`Rule::DigestOfState`](crate::Rule::DigestOfState) was followed; zero since.
     pub(crate) chain: u128,
-    /// What the records of a snapshot add up to, but for those that have changed of late: see [`crate::digest`].
+    /// The sum of the hashes of a snapshot's records, but for those that have changed of late: see [`crate::digest`].
     pub(crate) records_sum: u128,
     pub(crate) config: Arc<PoolConfig>,
     pub(crate) lease_ceiling: LeaseCeiling,
@@ -103,7 +104,7 @@ pub struct State {
     pub(crate) allocations: Kept<AllocationId, Arc<Allocation>>,
     pub(crate) moves: Kept<MoveId, Arc<Move>>,
     pub(crate) requests: Kept<RequestId, AnsweredRequest>,
-    /// When the newest request id that was forgotten was made.
+    /// The time at which the newest forgotten request id was made.
     pub(crate) request_floor: LogTime,
     pub(crate) next_node: NodeId,
     pub(crate) next_block: BlockNumber,

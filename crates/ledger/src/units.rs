@@ -166,7 +166,7 @@ impl LogTime {
         Self(self.0.saturating_add(millis))
     }
 
-    /// How long before `self` the earlier time was; zero when it was not earlier.
+    /// The time from `earlier` to `self`; zero when `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> std::time::Duration {
         std::time::Duration::from_millis(self.0.saturating_sub(earlier.0))

@@ -1,4 +1,4 @@
-//! What a job asks of one virtual card, and what could back it.
+//! A job's request for one virtual card, and the cards that could back it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::card::{CardKind, Isolation, Precision};
 use crate::rejection::Rejection;
 use crate::units::{Mebibytes, MilliTflops};
 
-/// How far one virtual card may spread.
+/// The range over which one virtual card may spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {
     /// All slices on one card.
@@ -18,7 +18,7 @@ pub enum Span {
     Pool,
 }
 
-/// How a program uses its virtual card.
+/// The way in which a program uses its virtual card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
     /// It is told what its slices are, and computes on them itself: one worker on each node of the card.
@@ -31,7 +31,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether slice servers of PyTorch back it.
+    /// Returns whether slice servers of PyTorch back the virtual card.
     #[must_use]
     pub const fn is_device(self) -> bool {
         match self {
@@ -48,7 +48,7 @@ pub const DEVICE_VERSION_LABEL: &str = "tessera.pytorch";
 /// Kinds of cards that can back a device of PyTorch: it has none of FPGAs.
 pub const DEVICE_KINDS: [CardKind; 3] = [CardKind::Gpu, CardKind::Npu, CardKind::Cpu];
 
-/// What one virtual card must offer (P1, P5a).
+/// Requirements of one virtual card (P1, P5a).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualCardRequest {
     /// Compute at `precision`.
@@ -56,11 +56,11 @@ pub struct VirtualCardRequest {
     pub memory: Mebibytes,
     /// Precision of `compute`; `None`: the pool's reference.
     pub precision: Option<Precision>,
-    /// How far it may spread.
+    /// The range over which it may spread.
     pub span: Span,
     /// Kinds that may back it; empty: any.
     pub kinds: BTreeSet<CardKind>,
-    /// Whether several kinds may back one virtual card at once (P1).
+    /// True if several kinds may back one virtual card at once (P1).
     pub mixed: bool,
     /// The weakest isolation that is acceptable.
     pub isolation: Isolation,
@@ -68,19 +68,20 @@ pub struct VirtualCardRequest {
     pub vendors: BTreeSet<String>,
     /// Models that may back it; empty: any.
     pub models: BTreeSet<String>,
-    /// Whether its slices take whole cards: nobody else computes on them.
+    /// True if its slices take whole cards: nobody else computes on them.
     pub whole_cards: bool,
     /// The least memory on each card that it takes something of. It gets more than `memory` where it spreads over
     /// more cards.
     pub slice_memory: Mebibytes,
     pub access: Access,
-    /// Whether it takes time of its cards that nobody else uses; else it gets its share and no more. The ledger only
-    /// keeps it: who computes when is up to agents.
+    /// True if it takes time of its cards that nobody else uses; else it gets its share and no more. The ledger only
+    /// stores it: agents decide who computes when.
     pub elastic: bool,
 }
 
 impl VirtualCardRequest {
-    /// So much compute at the pool's reference precision and so much memory of one card of any kind, and nothing more.
+    /// A request for `compute` at the pool's reference precision and `memory`, of one card of any kind, and nothing
+    /// more.
     #[must_use]
     pub fn new(compute: MilliTflops, memory: Mebibytes) -> Self {
         Self {
@@ -124,9 +125,9 @@ impl VirtualCardRequest {
         Ok(())
     }
 
-    /// Whether it may lie on several nodes and has one program all the same, in its first worker: the others only serve
-    /// slices, know one another by a secret, and ask for nothing of their hosts. The first may be on a node beside
-    /// them.
+    /// Returns whether the virtual card may lie on several nodes and yet has only one program, in its first worker. The
+    /// other workers only serve slices, know one another by a secret, and ask for nothing of their hosts. The first
+    /// worker may be on a node beside theirs.
     #[must_use]
     pub fn serves_across_nodes(&self) -> bool {
         self.access == Access::Device && self.span == Span::Pool
@@ -138,7 +139,7 @@ impl VirtualCardRequest {
         self.memory.max(self.slice_memory)
     }
 
-    /// Whether such a card may back the virtual card.
+    /// Returns whether such a card may back the virtual card.
     #[must_use]
     pub fn accepts(&self, kind: CardKind, vendor: &str, model: &str, isolation: Isolation) -> bool {
         (self.kinds.is_empty() || self.kinds.contains(&kind))

@@ -32,13 +32,13 @@ pub enum WindowOf {
 /// open.
 pub const UNKNOWN: LogTime = LogTime(u64::MAX);
 
-/// When something opens that is closed until then, as far as that is known.
+/// The opening time of something that is closed until `closed_until`; zero: not known.
 pub(crate) fn opening(closed_until: LogTime) -> LogTime {
     if closed_until == UNKNOWN { LogTime::default() } else { closed_until }
 }
 
 impl Job {
-    /// Whether it has windows of its own that still matter.
+    /// Returns whether the job has windows of its own that still matter.
     pub(crate) fn has_windows(&self) -> bool {
         !self.spec.windows.is_empty() && !self.state.is_terminal()
     }

@@ -1,4 +1,4 @@
-//! How the ledger is written down: commands in the log, the whole state in snapshots, and the vocabulary that both
+//! The written form of the ledger: commands in the log, the whole state in snapshots, and the vocabulary that both
 //! share with the API.
 //!
 //! * [`encode_request`] and [`decode_request`]: one command of the log (`tessera/ledger/v1/command.proto`).

@@ -1,4 +1,4 @@
-//! What a pool knows and does when it begins anew from an old state.
+//! Tests of a pool that begins anew from an old state: what it knows, and what it does.
 
 use tessera_ledger::laws::check;
 use tessera_ledger::wire::{decode_snapshot, encode_snapshot};

@@ -52,7 +52,7 @@ fn suspend(pool: &mut Pool, job: JobId, saves: Option<u64>) {
     pool.run(Command::ResumeJob { job });
 }
 
-/// What the present attempt went on from.
+/// The checkpoint from which the present attempt resumed.
 fn from(pool: &Pool, job: JobId) -> Option<(u32, u64)> {
     let allocation = pool.allocation_of(job);
     let told = pool.state.job(job).unwrap().history.last().unwrap().from;
@@ -244,7 +244,7 @@ fn what_does_not_count_is_bounded() {
     }
 }
 
-/// What one worker of a gang writes takes ten periods until it is kept: what the others told meanwhile waits for it.
+/// One worker of a gang takes ten periods to save its part: the parts that the others report meanwhile wait for it.
 #[test]
 fn a_worker_that_is_slow_to_save_is_waited_for() {
     let mut pool = nodes(3);
@@ -286,7 +286,7 @@ fn one_that_is_damaged_is_given_up_for_the_one_before() {
     assert!(last.unwrap().to_string().contains("checkpoint 1.last cannot be used"));
 }
 
-/// What was said of checkpoints that are of no use: which, what is gone on from newest_left, and why.
+/// The events about checkpoints that are of no use: which one, the newest one left to resume from, and why.
 fn skipped(pool: &Pool) -> Vec<(CheckpointKey, Option<CheckpointKey>, String)> {
     let entries = pool.state.events_after(Revision(0)).unwrap();
     let of = |event: &Event| match event {

@@ -1,5 +1,4 @@
-//! What workers hold of their hosts, elastic gangs, and cards that are taken whole: what the ledger accepts
-//! and refuses.
+//! Host resources of workers, elastic gangs, and cards that are taken whole: what the ledger accepts and refuses.
 
 use tessera_ledger::{
     AllocationPhase, CardDescription, CardHealth, CardKind, Command, HostCapacity, HostRequest, JobId, JobState,

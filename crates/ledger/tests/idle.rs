@@ -98,7 +98,7 @@ fn a_job_that_is_resumed_or_kept_back_by_a_person_is_not_released() {
     }
 }
 
-/// What is firm of a queue is what recalls and guarantees are counted by; the laws compare it with the allocations.
+/// The firm amount of a queue is what recalls and guarantees are counted by; the laws compare it with the allocations.
 #[test]
 fn one_that_protected_itself_gives_way_until_it_is_busy_again() {
     let (mut pool, job) = with_a_job(|spec| {

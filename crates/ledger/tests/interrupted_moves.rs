@@ -22,7 +22,7 @@ const STEPS: usize = 8;
 /// Blocks of each node.
 const BLOCKS: u32 = 4;
 
-/// What comes between.
+/// An event between two steps of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Interruption {
     /// A node's lease is provably over.
@@ -94,7 +94,7 @@ struct Journey {
     job: JobId,
     /// Workers that are known to have stopped.
     stopped: BTreeSet<Owner>,
-    /// What was saved, and where it lies.
+    /// The saved checkpoints, and the node that each lies on.
     saved: BTreeMap<CheckpointKey, NodeId>,
     /// Allocations that were seen in force.
     begun: BTreeSet<AllocationId>,
@@ -198,7 +198,7 @@ impl Journey {
         self.report(held, stopped(StopCause::Ordered, Some(0)));
     }
 
-    /// What the leader and the agents do when nothing comes between.
+    /// Takes the next step of the leader and the agents, as when nothing comes between.
     fn go_on(&mut self) {
         self.pool.time += 5_000;
         if let Some(movement) = self.movement() {
@@ -347,7 +347,7 @@ impl Journey {
     }
 }
 
-/// Who holds blocks, of the allocations that are meant.
+/// The owners of blocks, of the allocations that are meant.
 fn owners(state: &tessera_ledger::State, meant: impl Fn(&Allocation) -> bool) -> BTreeSet<Owner> {
     let live = state.allocations().filter(|held| meant(held)).filter(|held| !held.is_over());
     live.map(|held| held.owner(held.workers[0].rank)).collect()

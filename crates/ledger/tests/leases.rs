@@ -104,7 +104,7 @@ fn nothing_is_waited_for_where_there_never_was_a_node() {
     assert_eq!(ceiling(&pool), times(1).regrant_after);
 }
 
-/// What a later member learns from a snapshot is what the log said.
+/// A later member reads from a snapshot the ceiling that the log established.
 #[test]
 fn the_ceiling_outlives_a_snapshot() {
     let mut pool = busy_pool();
@@ -114,7 +114,7 @@ fn the_ceiling_outlives_a_snapshot() {
     assert_eq!(read.config().leases, times(1));
 }
 
-/// What happens to a pool whose timings are changed while leaders come and go. Times are in seconds.
+/// An event of a pool whose timings are changed while leaders come and go. Times are in seconds.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Time passes.
@@ -127,7 +127,7 @@ enum Step {
     Elect,
     /// The leader looks whether what it waited for is over, and proposes that.
     Look,
-    /// What was proposed longest ago and has not been applied is applied: proposals may be under way for long.
+    /// The oldest proposal that has not been applied is applied: proposals may be under way for long.
     Apply,
 }
 

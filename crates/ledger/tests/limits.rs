@@ -1,5 +1,5 @@
-//! How much the ledger holds: bytes of jobs, queues, nodes, cards, events. Whatever happens, no limit is exceeded by
-//! what is taken, and what is kept along the way equals what is there.
+//! Limits on the size of the ledger: bytes of jobs, queues, nodes, cards, events. Whatever happens, nothing that is
+//! accepted exceeds a limit, and the sums kept along the way equal what is there.
 
 use proptest::prelude::*;
 use tessera_ledger::{
@@ -135,8 +135,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// What is kept is the sum over the jobs (the laws are checked after each entry); what is taken never exceeds the
-    /// budget, and what is refused would have.
+    /// The sum that is kept is that over the jobs (the laws are checked after each entry); jobs that are taken never
+    /// exceed the budget, and those that are refused would have.
     #[test]
     fn the_budget_is_kept(steps in prop::collection::vec(step(), 1..60)) {
         let mut pool = with_limits(PoolLimits { spec_bytes: 20_000, ..PoolLimits::default() });

@@ -146,7 +146,7 @@ fn a_lost_source_is_tried_again_or_goes_on_at_its_target() {
     assert_eq!(stopping.phase(), Some(MovePhase::Transferring));
 }
 
-/// What ends by itself while it is told to stop is over, well or at its time limit, and frees both places.
+/// A source that ends by itself while it is told to stop is over, well or at its time limit, and frees both places.
 #[test]
 fn a_source_that_ends_meanwhile_needs_no_target() {
     for phase in [MovePhase::Reserved, MovePhase::Suspending] {

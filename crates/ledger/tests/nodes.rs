@@ -1,4 +1,4 @@
-//! What becomes of work and blocks when nodes and cards come, change and go.
+//! Work and blocks when nodes and cards come, change and go.
 
 use std::time::Duration;
 

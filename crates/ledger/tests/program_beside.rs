@@ -8,7 +8,7 @@ use tessera_ledger::{
 
 use crate::pool::{self, Pool, card, exited, numbered, slice, stopped};
 
-/// What each program asks of its host.
+/// The host request of each program.
 const ASKED: HostRequest = HostRequest { cpu: MilliCpus(2_000), memory: Mebibytes(1_024) };
 /// The node without cards.
 const HOST: NodeId = NodeId(2);

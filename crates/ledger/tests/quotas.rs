@@ -1,5 +1,5 @@
-//! How many checkpoints are kept: as many as a job asks for, as long as its queue has room for them. What a job would
-//! go on from is never given up for room.
+//! The number of checkpoints retained: as many as a job asks for, as long as its queue has room for them. The
+//! checkpoint that a job would resume from is never given up for room.
 
 use tessera_ledger::{
     CardKind, CheckpointMode, Command, JobId, Mebibytes, NodeId, Observation, Outcome, QueueSettings, Rank, Rejection,

@@ -83,7 +83,7 @@ fn first_fit(state: &State, id: JobId, preempt: bool) -> Option<(Vec<PlannedWork
     Some((workers, victims))
 }
 
-/// What a host offers at a start of its agent: hosts change while work waits for them.
+/// The capacity that a host offers at a start of its agent: hosts change while work waits for them.
 fn hosts(incarnation: u8) -> Option<HostCapacity> {
     let host = HostCapacity { cpu: MilliCpus(4000), memory: Mebibytes(4096) };
     [Some(host), None, Some(HostCapacity { cpu: MilliCpus(1000), ..host })][usize::from(incarnation) % 3]
@@ -118,7 +118,7 @@ fn picture(state: &State) -> String {
     format!("{jobs:?}{cards:?}{nodes:?}{allocations:?}{moves:?}{queues:?}{config:?}{ceiling:?}")
 }
 
-/// Who holds what.
+/// The holdings of all allocations, as text.
 fn allocations(state: &State) -> String {
     format!("{:?}", state.allocations().collect::<Vec<_>>())
 }

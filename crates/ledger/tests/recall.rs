@@ -45,7 +45,7 @@ fn waiting(pool: &mut Pool, queue: &str, priority: u32) -> JobId {
     })
 }
 
-/// Why a grant over victims is refused; `None`: it is accepted.
+/// The reason for which a grant over victims is refused; `None`: it is accepted.
 fn refusal(pool: &mut Pool, job: JobId, slices: Vec<Slice>, victims: Vec<JobId>) -> Option<String> {
     let worker = PlannedWorker { virtual_card: 0, node: slices[0].card.node, slices };
     match pool.plan(vec![PlanPart::Grant { job, workers: vec![worker], victims }]) {

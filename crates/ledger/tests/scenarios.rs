@@ -1,4 +1,4 @@
-//! What users and operators rely on of jobs that run, told as short stories through the public commands.
+//! Behaviour of running jobs that users and operators rely on, told as short stories through the public commands.
 
 use std::time::Duration;
 

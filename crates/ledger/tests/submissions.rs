@@ -1,4 +1,4 @@
-//! What is answered to those who ask for something, and for how long it is remembered.
+//! Answers to requests, and the time for which they are remembered.
 
 use tessera_ledger::{
     CardKind, Command, JobSpec, JobState, Mebibytes, Outcome, PoolConfig, QueueSettings, Rejection, Request, RequestId,

@@ -127,7 +127,7 @@ fn a_job_whose_move_is_half_done_when_its_window_ends_is_not_lost() {
     assert!(is_granted(&mut pool, job, 1));
 }
 
-/// What counts as waiting is what was waited for others, and not for a window to open.
+/// Time counts as waiting when a job waits for others, and not when it waits for a window to open.
 #[test]
 fn waiting_for_a_window_earns_nothing() {
     let mut pool = one_card(8);

@@ -136,7 +136,7 @@ fn every_kind_of_command_is_among_the_arbitrary_ones() {
     assert_eq!((0..100 * Command::KINDS.len()).map(|_| draw()).collect::<BTreeSet<_>>(), names());
 }
 
-/// What is said of the fields of `Request.command` in the protocol: their numbers with their names.
+/// The fields of `Request.command` in the protocol: their numbers with their names.
 fn messages() -> BTreeMap<i32, String> {
     let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
     let files = protox::compile(["tessera/ledger/v1/command.proto"], [proto]).expect("the protocol compiles").file;

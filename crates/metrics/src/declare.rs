@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::series::{Ending, Series};
 
-/// Who publishes a metric.
+/// The publisher of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
     Member,
@@ -23,7 +23,7 @@ pub enum Process {
     JobsPage,
 }
 
-/// What a metric is to Prometheus.
+/// The type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows, but for restarts.
@@ -68,14 +68,14 @@ pub struct Declaration {
     pub labels: &'static [&'static str],
     /// Bounds of its buckets, if it is a histogram.
     pub bounds: &'static [f64],
-    /// Who publishes it.
+    /// The process that publishes the metric.
     pub of: Process,
-    /// What it means, in one sentence without its full stop.
+    /// The meaning of the metric, in one sentence without its full stop.
     pub help: &'static str,
 }
 
 impl Declaration {
-    /// Whether it is on the page of a process.
+    /// Returns whether the metric is on the page of a process.
     #[must_use]
     pub fn is_of(&self, process: Process) -> bool {
         self.of == process || (self.of == Process::Every && process != Process::JobsPage)

@@ -1,4 +1,4 @@
-//! What members and agents measure.
+//! The metrics of members and agents.
 //!
 //! Every metric is declared once, in [`table`]: its name, type, labels, bounds and meaning. From the declaration follow
 //! how it is registered and encoded ([`declare`]), its unit, its row in docs/metrics.md ([`document`]), and what a page

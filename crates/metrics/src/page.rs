@@ -1,13 +1,13 @@
-//! What a page of metrics is held against: the table.
+//! The check of a page of metrics against the table.
 
 use std::collections::BTreeMap;
 
 use crate::declare::{Declaration, Process};
 use crate::table;
 
-/// What of a page in Prometheus' text format does not follow the table: metrics that are not declared for the process,
-/// with another type or other labels, and declared ones without labels that the page does not describe. Those with
-/// labels have no series until something happened; `absent` may be missing too.
+/// Returns the deviations of a page in Prometheus' text format from the table: metrics that are not declared for the
+/// process, with another type or other labels, and declared ones without labels that the page does not describe.
+/// Metrics with labels have no series until something happened; `absent` may be missing too.
 #[must_use]
 pub fn problems(page: &str, process: Process, absent: &[&Declaration]) -> Vec<String> {
     let mut missing: BTreeMap<&str, &Declaration> =

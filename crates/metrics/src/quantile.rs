@@ -1,4 +1,4 @@
-//! What a quantile is, here and in every report: a value that was measured.
+//! The definition of a quantile, here and in every report: a value that was measured.
 
 /// The smallest value that at least the share `q` (0 to 1) of all values do not exceed (nearest rank); `None` without
 /// values.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::series::Ending;
 
-/// How many queues are shown by name.
+/// The largest number of queues that are shown by name.
 pub const QUEUES_SHOWN: usize = 50;
 /// The label of all others, and of those that are gone. No queue is called so: names have no blanks.
 pub const OTHER_QUEUES: &str = "all others";

@@ -1,4 +1,4 @@
-//! Which source a process was built from. Only the binary knows, and says so when it starts.
+//! The revision of the source that a process was built from. Only the binary knows it, and sets it when it starts.
 
 use std::sync::OnceLock;
 

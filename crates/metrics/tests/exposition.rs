@@ -1,4 +1,4 @@
-//! What declarations become on the page.
+//! Tests of the page that declarations produce.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! What can go wrong at a place.
+//! Errors of places.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be kept or had.
+/// The reason why something could not be stored or retrieved.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error("{url:?} names no place: {problem}; the forms are file:///folder and s3://bucket/prefix")]
@@ -29,7 +29,7 @@ pub enum PlaceError {
     /// A file on this machine.
     #[error("{} cannot be used", path.display())]
     Io {
-        /// What could not be read or written.
+        /// The path that could not be read or written.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -42,7 +42,7 @@ impl PlaceError {
         move |source| Self::Io { path, source }
     }
 
-    /// What an answer means.
+    /// Converts an error of the object store.
     pub(crate) fn of(place: &str, error: object_store::Error) -> Self {
         let place = place.to_owned();
         let said = |kinds: &[io::ErrorKind]| {

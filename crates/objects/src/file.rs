@@ -21,7 +21,7 @@ pub struct Object {
 }
 
 impl Place {
-    /// What is there, by name; not what lies deeper.
+    /// Lists the objects at the place by name, without objects in deeper folders.
     ///
     /// # Errors
     /// When it cannot be found out.
@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    /// What is missing when something is put there is the place itself.
+    /// The error of a failed upload: if something is missing there, it is the place itself.
     fn not_put(&self, error: object_store::Error) -> PlaceError {
         match error {
             object_store::Error::NotFound { .. } => {
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// What is put somewhere is there in full, replaced in full, and gone when it is removed.
+    /// Checks that an object is there in full once put, is replaced in full, and is gone when it is removed.
     async fn keeps_files(place: &Place) {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, back) = (folder.path().join("file"), folder.path().join("back"));

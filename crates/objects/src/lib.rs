@@ -1,5 +1,4 @@
-//! Where things are kept outside of the folders of members and agents: a folder, or a bucket that speaks S3, named by
-//! URL.
+//! Storage outside of the folders of members and agents: a folder, or a bucket that speaks S3, named by URL.
 //!
 //! A [`Place`] opens no connection by itself. What is put there appears in full or not at all, and is durable when
 //! that was told. What lies in a bucket is reached by connections of its own, not through the pool's doors: it is

@@ -1,4 +1,4 @@
-//! Where something is that may be on this machine or in a bucket.
+//! The location of something that may be on this machine or in a bucket.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// Of a path, `file:///path` or `s3://bucket/name`. Nothing is made or asked.
+    /// Parses a path, `file:///path` or `s3://bucket/name`. Nothing is created or contacted.
     ///
     /// # Errors
     /// [`PlaceError::BadUrl`].

@@ -1,4 +1,4 @@
-//! Where things are kept, by URL.
+//! Places for storage, named by URL.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use url::Url;
 
 use crate::PlaceError;
 
-/// How long a connection to a bucket may take to open.
+/// The time limit for opening a connection to a bucket.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long one request may take: a large chunk over a slow line.
+/// The time limit for one request: a large chunk over a slow line.
 const REQUEST: Duration = Duration::from_secs(300);
-/// How often and how long a request is tried again before the bucket counts as unreachable.
+/// The number of retries of a request, and their time limit, before the bucket counts as unreachable.
 const RETRIES: usize = 4;
 const RETRY: Duration = Duration::from_secs(60);
 
@@ -31,7 +31,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Of a URL: `file:///folder` or `s3://bucket/prefix`.
+    /// Opens the place of a URL: `file:///folder` or `s3://bucket/prefix`.
     ///
     /// A bucket's credentials, region and endpoint are those of the environment, under the names that all tools of S3
     /// use: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`
@@ -117,25 +117,25 @@ impl Place {
         &self.url
     }
 
-    /// What is in it, under [`Place::prefix`].
+    /// The object store of the place; the place's own objects are under [`Place::prefix`].
     #[must_use]
     pub fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.objects
     }
 
-    /// How the names of all objects here begin.
+    /// The prefix of the names of all objects of the place.
     #[must_use]
     pub const fn prefix(&self) -> &Key {
         &self.prefix
     }
 
-    /// Where it is on this machine; `None`: it is not.
+    /// The folder of the place on this machine; `None`: the place is elsewhere.
     #[must_use]
     pub fn local(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// What lies above it, and its last name.
+    /// Splits the place into the one above it and its last name.
     ///
     /// # Errors
     /// [`PlaceError::BadUrl`] when it names all of a bucket or folder.
@@ -153,7 +153,7 @@ impl Place {
         self.prefix.clone().join(name)
     }
 
-    /// What an answer of the object store means.
+    /// Converts an error of the object store.
     #[must_use]
     pub fn error(&self, error: object_store::Error) -> PlaceError {
         PlaceError::of(&self.url, error)

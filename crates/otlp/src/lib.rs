@@ -1,4 +1,5 @@
-//! What a process tells a collector of OpenTelemetry: the spans of a job's life, and its metrics, over OTLP.
+//! Telemetry that a process sends to a collector of OpenTelemetry: the spans of a job's life, and its metrics, over
+//! OTLP.
 //!
 //! A trace begins with a submission. Its context is kept with the job in the ledger, so that whoever does something for
 //! the job later, be it another leader or an agent that was started anew, adds its span to the same trace.

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::traceparent;
 
-/// Where spans go, once a collector is named.
+/// The destination of spans, once a collector is named.
 static TRACER: OnceLock<BoxedTracer> = OnceLock::new();
 
 /// Gives spans a place to go to; the first word counts.
@@ -79,7 +79,7 @@ impl Span {
         self.0.span().set_attribute(KeyValue::new(key, value));
     }
 
-    /// What it stands for did not succeed.
+    /// Records that the operation of this span failed.
     pub fn fail(&self, why: impl Into<Cow<'static, str>>) {
         self.0.span().set_status(Status::error(why));
     }
@@ -205,7 +205,7 @@ impl Draft {
         self.with(key, Value::Array(Array::String(values)))
     }
 
-    /// What it stands for did not succeed, if there is a reason.
+    /// Records that the operation of this span failed, if there is a reason.
     pub fn failed(mut self, why: Option<impl Into<Cow<'static, str>>>) -> Self {
         if let Some(why) = why {
             self.status = Status::error(why);

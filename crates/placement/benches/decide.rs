@@ -1,6 +1,6 @@
-//! How fast placement decides, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with 80,000
-//! cards (and one like `openb`), with 100,000 jobs waiting. Figures "per item" are decisions; applying the plans is not
-//! measured here, taking over what they touched (`refresh`) is, where the name says so.
+//! Benchmarks of placement decisions, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with
+//! 80,000 cards (and one like `openb`), with 100,000 jobs waiting. Figures "per item" are decisions; applying the plans
+//! is not measured here, taking over what they touched (`refresh`) is, where the name says so.
 //!
 //! `cargo bench -p tessera-placement --bench decide`
 
@@ -306,7 +306,7 @@ fn preemption(bencher: Bencher, size: (u32, u32), gang: u32) {
     });
 }
 
-/// Why a job waits on a full pool.
+/// Explains why a job waits on a full pool.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool, _) = saturated(size);
@@ -320,8 +320,8 @@ fn explain_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     });
 }
 
-/// Which moves would make room on a full pool for a job that needs a whole large card, when all of a thousandth of the
-/// jobs has ended.
+/// Searches for moves that make room on a full pool for a job that needs a whole large card, after one allocation in a
+/// thousand has ended.
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn make_room_on_a_full_pool(bencher: Bencher, size: (u32, u32)) {
     let (mut cluster, mut pool, allocations) = saturated(size);

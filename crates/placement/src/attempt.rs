@@ -14,9 +14,9 @@ use crate::preempt::{self, Found, InPlan, Search};
 use crate::queues::{self, Queues};
 
 impl Pool {
-    /// Where a job starts, or what keeps it from that: room in its queue, or on cards, and whoever could give way for
-    /// it does not help. One of `searches` is used up if others are looked for who give way. What is taken is in the
-    /// index's journal, but not what comes from victims.
+    /// Returns the placement of a job and the victims that make room for it, or the block that keeps it from starting:
+    /// no room in its queue or on cards, and victims do not help. Uses up one of `searches` if it searches for victims.
+    /// A placement without victims is taken in the index's journal; one with victims is not.
     pub(crate) fn attempt(
         &mut self,
         at: Moment<'_>,
@@ -51,7 +51,8 @@ impl Pool {
         found.ok_or(if inexact { Block::Round { cut_short: true } } else { short })
     }
 
-    /// Whom a job could replace, as the queues let it, or would if they were as `other`.
+    /// Searches for the victims that a job could replace, as the pool's queues let it, or as they would if they were
+    /// `other`.
     pub(crate) fn search(
         &mut self,
         at: Moment<'_>,
@@ -64,7 +65,7 @@ impl Pool {
         preempt::search(&mut self.index, at, (&self.victims, queues), job, missing, in_plan)
     }
 
-    /// Where a job would start now on the cards that are not hidden. Nothing is changed.
+    /// Returns the start of a job now, if there is one, on the cards that are not hidden. Nothing is changed.
     pub(crate) fn try_now(&mut self, at: Moment<'_>, job: &Applicant) -> Option<Found> {
         let mark = self.index.mark();
         let start = self.attempt(at, job, &InPlan::default(), &mut 1);

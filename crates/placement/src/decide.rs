@@ -22,10 +22,11 @@ pub struct Limits {
     pub evictions: usize,
     /// Most searches for jobs to preempt in one decision.
     pub preemption_searches: usize,
-    /// How long the first job of a queue waits before cards are kept free for it.
+    /// The time that the first job of a queue waits before cards are kept free for it.
     pub reserve_after: Duration,
-    /// How long a job waits, for cards that the same jobs without a time limit hold, until cards are kept for others
-    /// beside it as well: those jobs may never end. In the meantime it stands for all that are behind it in its queue.
+    /// The time that a job waits, for cards held by the same jobs without a time limit, before cards are kept for
+    /// others beside it as well: those jobs may never end. In the meantime it stands for all that are behind it in its
+    /// queue.
     pub stuck_after: Duration,
     /// Most jobs for which cards are kept free at once, of all queues together.
     pub reservations: usize,
@@ -48,10 +49,11 @@ impl Default for Limits {
 pub struct Decision {
     /// The plan; empty when nothing can be done.
     pub plan: Plan,
-    /// When something will change by the passing of time alone: the end of a backoff, or of a protection from
-    /// preemption, or a job has waited so long that cards are kept for it.
+    /// The next time at which something changes by the passing of time alone: the end of a backoff, of a closed window
+    /// or of a protection from preemption, the deadline of a drain, or a job has waited so long that cards are kept for
+    /// it.
     pub next_wakeup: Option<LogTime>,
-    /// Whether a limit cut the decision short: decide again once the plan is committed.
+    /// True if a limit cut the decision short: decide again once the plan is committed.
     pub more: bool,
 }
 

@@ -1,6 +1,6 @@
-//! What a job asks for, compiled against the classes of cards that the pool has: comparing numbers is all that is left
-//! to do. Whoever is tried, in a round of decisions or outside of one, is an applicant: a job with its demand, and with
-//! what that counts for in its queue.
+//! The request of a job, compiled against the classes of cards that the pool has: comparing numbers is all that is left
+//! to do. Every job that is tried, in a round of decisions or outside of one, is an applicant: a job with its demand,
+//! and with the least amount that it counts for in its queue.
 
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
@@ -18,14 +18,14 @@ use crate::index::node::NodeEntry;
 use crate::queues;
 use crate::request::Request;
 
-/// What cards of one class can do for a job.
+/// The capability of cards of one class for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) class: ClassId,
     pub(crate) kind: CardKind,
     /// Blocks of one card.
     pub(crate) blocks: u32,
-    /// What one whole card computes at the precision asked for, in thousandths of a TFLOPS; never zero.
+    /// Compute of one whole card at the precision asked for, in thousandths of a TFLOPS; never zero.
     pub(crate) rate: u64,
     /// Memory of one card in MiB.
     pub(crate) memory: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// How many blocks give `compute` thousandths of a TFLOPS; as the ledger counts.
+    /// Returns the number of blocks that give `compute` thousandths of a TFLOPS; as the ledger counts.
     pub(crate) fn blocks_for(&self, compute: u64) -> u32 {
         let blocks = (u128::from(compute) * u128::from(self.blocks)).div_ceil(u128::from(self.rate));
         u32::try_from(blocks).unwrap_or(u32::MAX)
@@ -47,7 +47,7 @@ impl Offer {
         cards.saturating_mul(self.blocks)
     }
 
-    /// What blocks of any number of cards compute, in thousandths of a TFLOPS; as the ledger counts.
+    /// Returns the compute of blocks of any number of cards, in thousandths of a TFLOPS; as the ledger counts.
     pub(crate) fn compute_of_many(&self, blocks: u64) -> u128 {
         u128::from(self.rate) * u128::from(blocks) / u128::from(self.blocks.max(1))
     }
@@ -57,7 +57,8 @@ impl Offer {
     }
 }
 
-/// What a job asks for: its request, wherever it stands, and what that means for the cards of the pool.
+/// The demand of a job: its request without priority, time limit and whether it gave way before, and an offer of each
+/// class of cards that it accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// With as much memory as its slices need at least.
@@ -67,7 +68,7 @@ pub(crate) struct Demand {
     /// The only nodes that are considered; `None`: all. Such a demand is placed node by node: searches by column do not
     /// know it.
     pub(crate) within: Option<Arc<BTreeSet<NodeId>>>,
-    /// What tells it apart where single virtual cards are placed.
+    /// The key that distinguishes it from other demands where single virtual cards are placed.
     pub(crate) column: Arc<ColumnKey>,
 }
 
@@ -169,17 +170,18 @@ impl Demand {
         queues::amount(u64::from(need).saturating_mul(u64::from(self.gang_min())), memory, block_size)
     }
 
-    /// Whether a node has so much of its host left that so many workers can start on it.
+    /// Returns whether the host of a node has enough left for `workers` workers to start on it; one without limits
+    /// always has.
     pub(crate) fn fits_host(&self, node: &NodeEntry, workers: u32) -> bool {
         node.host.is_none_or(|host| self.host.times(workers).fits_in(host.left))
     }
 
-    /// Whether so many workers may go to a node, and its host has room for them.
+    /// Returns whether `workers` workers may go to a node, and its host has room for them.
     pub(crate) fn fits_node(&self, node: &NodeEntry, workers: u32) -> bool {
         self.fits_host(node, workers) && self.accepts(node)
     }
 
-    /// How many workers so much of a host is enough for.
+    /// Returns the number of workers for which `left` of a host is enough.
     pub(crate) fn workers_in(&self, left: HostRequest) -> u32 {
         how_often(self.host, left)
     }
@@ -189,18 +191,19 @@ impl Demand {
         how_often(self.program.unwrap_or_default(), left)
     }
 
-    /// Whether a node is there and carries the labels asked for.
+    /// Returns whether a node is there, carries the labels asked for and is one of those that are considered
+    /// (`within`).
     pub(crate) fn accepts(&self, node: &NodeEntry) -> bool {
         let is_within = |node: &Arc<Node>| self.within.as_ref().is_none_or(|nodes| nodes.contains(&node.id));
         self.is_labelled(node) && node.node.as_ref().is_some_and(is_within)
     }
 
-    /// The same of a host beside those that cards are looked for on.
+    /// Returns whether a host carries the labels asked for, also one on which no cards are looked for (`within`).
     pub(crate) fn is_labelled(&self, node: &NodeEntry) -> bool {
         node.node.as_ref().is_some_and(|node| node.description.carries(&self.node_labels))
     }
 
-    /// The same where a node is looked up.
+    /// Returns whether [`Demand::accepts`] holds for the node `id`; false for one that the index does not know.
     pub(crate) fn accepts_at(&self, index: &Index, id: NodeId) -> bool {
         index.node(id).is_some_and(|node| self.accepts(node))
     }
@@ -232,7 +235,7 @@ impl Demand {
         self.offers.iter().filter(|offer| self.fits_one_card(offer))
     }
 
-    /// Whether one card of a class is enough for a virtual card.
+    /// Returns whether one card of a class is enough for a virtual card.
     pub(crate) fn fits_one_card(&self, offer: &Offer) -> bool {
         offer.need <= offer.blocks && self.memory <= offer.memory
     }
@@ -244,11 +247,11 @@ pub(crate) struct Applicant {
     /// Its spec; of several that are alike one.
     pub(crate) spec: Arc<JobSpec>,
     pub(crate) request: Arc<Request>,
-    /// What that means for the cards of the pool.
+    /// Its demand on the cards of the pool.
     pub(crate) demand: Arc<Demand>,
     /// The same for as few virtual cards as it starts with. Nobody gives way for more, and no cards are kept for more.
     pub(crate) least: Arc<Demand>,
-    /// What that counts for in its queue at least.
+    /// The least amount that it counts for in its queue.
     pub(crate) amount: QueueAmount,
 }
 

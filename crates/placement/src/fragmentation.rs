@@ -9,8 +9,8 @@ use crate::pool::Pool;
 /// Requests that are looked at: so many of those seen most often.
 const REQUESTS: usize = 64;
 
-/// What is free, and how much of it an average request of the observed mix cannot use where it is: free room on cards
-/// that the request does not take or does not fit, or whose host has too little left for it.
+/// Free room, and the part of it that an average request of the observed mix cannot use where it is: room on cards that
+/// the request does not take or does not fit, or whose host has too little left for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
     pub free_blocks: u64,
@@ -29,7 +29,7 @@ struct Room {
 }
 
 impl Room {
-    /// What some cards have left.
+    /// The free room of groups of cards together.
     fn of<'index>(groups: impl Iterator<Item = &'index Group>) -> Self {
         groups.fold(Self::default(), |sum, group| Self {
             blocks: sum.blocks + u64::from(group.count) * u64::from(group.offered),
@@ -39,8 +39,8 @@ impl Room {
 }
 
 impl Pool {
-    /// How much of what is free the observed mix of requests cannot use (architecture section 7: compute and
-    /// memory together).
+    /// Computes the part of the free room that the observed mix of requests cannot use (architecture section 7: compute
+    /// and memory together).
     pub fn fragmentation(&mut self, state: &State) -> Fragmentation {
         self.mix.compile(&self.index.classes, state.config());
         let mut mix: Vec<(&Demand, u64)> = self.mix.demands().collect();
@@ -76,7 +76,8 @@ impl Pool {
     }
 }
 
-/// What is free on the cards of a node where a request would fit.
+/// Returns the free room that a request could use on a node: on the cards that fit it, of classes that have enough of
+/// it together; none if the host has too little left.
 fn usable(outline: &Outline, demand: &Demand) -> Room {
     if outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
         return Room::default();

@@ -1,6 +1,6 @@
-//! What others may ask about a request while nothing is granted: whether it starts and in whose place, whether it would
-//! fit if it asked for something else, and how much there is of what it asks for. The same code answers that decides,
-//! and everything is left as it was. `tessera-explain` makes sentences of the answers.
+//! Questions about a request that are answered while nothing is granted: whether it starts and in whose place, whether
+//! it would fit if it asked for something else, and how much there is of what it asks for. The code that decides
+//! answers them, and everything is left as it was. `tessera-explain` makes sentences of the answers.
 
 use std::sync::Arc;
 
@@ -29,22 +29,22 @@ pub struct Inquiry<'a> {
     job: Applicant,
 }
 
-/// How a job starts by the next decision.
+/// The start of a job by the next decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Where, in order of rank.
+    /// Workers on the cards where they start, in order of rank.
     pub workers: Vec<PlannedWorker>,
-    /// Who makes room for that.
+    /// Jobs that make room for them.
     pub victims: Vec<Arc<Job>>,
 }
 
-/// What the cards that a job accepts have left, together and at best in one place: compute in thousandths of a TFLOPS
-/// at the precision that it asks for, and memory in MiB.
+/// Free resources of the cards that a job accepts, together and at best in one place: compute in thousandths of a
+/// TFLOPS at the precision that it asks for, and memory in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Supply {
-    /// Of all of them.
+    /// Sums over all of them.
     pub all: [u64; 2],
-    /// Of the card with the most, or of the node where virtual cards may spread.
+    /// Resources of the card with the most compute, or of the node where virtual cards may spread.
     pub best: [u64; 2],
     /// Nodes that take new work and have such a card.
     pub nodes: u64,
@@ -64,7 +64,7 @@ pub struct TurnBefore {
     pub queue: String,
     /// The job that is next there.
     pub job: JobId,
-    /// What it has borrowed for its weight, in millionths of the pool.
+    /// The amount that the queue has borrowed for its weight, in millionths of the pool.
     pub share_ppm: u64,
     /// The same of the queue of the job that is asked about.
     pub own_share_ppm: u64,
@@ -83,8 +83,8 @@ impl Pool {
         Inquiry { pool: self, at: Moment::of(state, now), job }
     }
 
-    /// What the largest of the cards that a job accepts computes at the pool's reference precision, whether that is
-    /// enough for a block or not.
+    /// The compute, at the pool's reference precision, of the largest card that a job accepts, whether that is enough
+    /// for a block or not.
     #[must_use]
     pub fn largest_accepted(&self, state: &State, spec: &JobSpec) -> Option<MilliTflops> {
         let reference = state.config().reference_precision;
@@ -95,7 +95,7 @@ impl Pool {
         classes.map(|key| key.class.rate(reference)).max()
     }
 
-    /// Whether a node that takes new work carries all labels that a job asks for.
+    /// Returns whether a node that takes new work carries all labels that a job asks for; true if it asks for none.
     #[must_use]
     pub fn has_labels(&self, state: &State, spec: &JobSpec) -> bool {
         let carries = |id: &NodeId| {
@@ -137,20 +137,20 @@ impl Inquiry<'_> {
         pool.beside(kept, |pool| ask(&mut Inquiry { pool, at: *at, job: job.clone() }))
     }
 
-    /// How it starts by the next decision, if nothing is kept from it but what it is asked beside.
+    /// Returns its start by the next decision, if nothing is kept from it but what it is asked beside.
     pub fn starts(&mut self) -> Option<Start> {
         let (placement, victims) = self.pool.try_now(self.at, &self.job)?;
         let victims = victims.iter().map(|victim| Arc::clone(&victim.job)).collect();
         Some(Start { workers: placement.workers, victims })
     }
 
-    /// Whether the pool has a card that it accepts and that has blocks.
+    /// Returns whether the pool knows a class of cards that it accepts and that has blocks.
     #[must_use]
     pub fn takes_cards(&self) -> bool {
         !self.job.least.offers.is_empty()
     }
 
-    /// What the largest of the cards that it accepts computes ([`Pool::largest_accepted`]).
+    /// The compute of the largest card that it accepts ([`Pool::largest_accepted`]).
     #[must_use]
     pub fn largest_accepted(&self) -> Option<MilliTflops> {
         self.pool.largest_accepted(self.at.state, &self.job.spec)
@@ -162,13 +162,13 @@ impl Inquiry<'_> {
         self.job.amount
     }
 
-    /// What the least number of its virtual cards would count for where they fit now.
+    /// The amount that the least number of its virtual cards would count for, if they fit now.
     pub fn amount_now(&mut self) -> Option<QueueAmount> {
         let placement = fit::would_take(&mut self.pool.index, &self.job.least)?;
         Some(queues::amount_of(placement.slices(), self.at.state.config().block_size))
     }
 
-    /// Whether its queue, and those above it, take so much more.
+    /// Checks that its queue, and those above it, can take `amount` more.
     ///
     /// # Errors
     /// The lowest queue that would exceed its maximum.
@@ -176,15 +176,15 @@ impl Inquiry<'_> {
         self.pool.queues.admit(self.job.queue(), amount)
     }
 
-    /// Whether all virtual cards of another request would fit now. What is kept for others is kept only from whoever
-    /// asks beside it.
+    /// Returns whether all virtual cards of another request would fit now. What is kept for others is kept only from
+    /// whoever asks beside it.
     pub fn fits(&mut self, spec: JobSpec) -> bool {
         let demand = self.demand_of(spec);
         fit::fits(&mut self.pool.index, &demand)
     }
 
-    /// Whether the pool could hold all virtual cards of another request if everything ended that runs on nodes which
-    /// take new work.
+    /// Returns whether the pool could hold all virtual cards of another request if everything ended that runs on nodes
+    /// which take new work.
     #[must_use]
     pub fn could_hold(&self, spec: JobSpec) -> bool {
         reserve::could_hold(&self.pool.index, self.at.state, &self.demand_of(spec))
@@ -194,8 +194,8 @@ impl Inquiry<'_> {
         Applicant::of(&Arc::new(spec), false, &self.pool.index.classes, self.at.state.config()).demand
     }
 
-    /// What a virtual card can be made larger or smaller by, at best: what one block of the cards computes that it
-    /// accepts.
+    /// The smallest step by which a virtual card can be made larger or smaller: the least that one block of an accepted
+    /// card computes, in thousandths of a TFLOPS.
     #[must_use]
     pub fn finest_step(&self) -> Option<u64> {
         self.job.least.offers.iter().map(|offer| offer.compute_of(1)).filter(|step| *step > 0).min()
@@ -209,7 +209,7 @@ impl Inquiry<'_> {
         accepting.filter(|node| node.cards.iter().any(|card| demand.offer_of(card.class).is_some()))
     }
 
-    /// What is left of the cards that it accepts.
+    /// Free resources of the cards that it accepts.
     #[must_use]
     pub fn supply(&self) -> Supply {
         let demand = &self.job.least;
@@ -239,7 +239,7 @@ impl Inquiry<'_> {
         HostRequest { cpu, memory }
     }
 
-    /// Whether it would start at `now` in the place of others, and when one more of these may be preempted again.
+    /// Returns whether it would start at `now` in the place of others, and when a further one may be preempted again.
     pub fn replaces_at(&mut self, now: LogTime) -> (bool, Option<LogTime>) {
         let at = Moment { now, ..self.at };
         let search = self.pool.search(at, &self.job, self.job.least.gang, None, &InPlan::default());

@@ -32,15 +32,14 @@ use crate::reserve::{self, Kept};
 
 pub use reservation::Reservation;
 
-/// So many times as long as anybody must wait before cards are kept for it must one wait before that is done whoever's
-/// turn it is.
+/// Multiple of [`Limits::reserve_after`]: cards are kept for a job that has waited longer, whoever's turn it is.
 const VERY_LONG: u32 = 8;
-/// How many jobs of a queue that could never be held are passed over in search of one to keep cards for.
+/// Most jobs of a queue that could never be held and are passed over in search of one to keep cards for.
 const IMPOSSIBLE_PASSED_OVER: usize = 4;
 /// The least time that passes.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How far the search for a job to keep cards for has come in one queue.
+/// Progress of the search for a job to keep cards for in one queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Search {
     after: Option<WaitingKey>,
@@ -77,19 +76,19 @@ impl Keeping<'_> {
         self.in_force.iter_mut().for_each(|reservation| reservation.kept.set_hidden(index, hide));
     }
 
-    /// Whether nothing is kept for those behind a holder in its queue. Jobs without a time limit for which the holder
-    /// waits may never end: once they have had time enough it must not stand for all others. Before, every further
-    /// reservation would cost all others more.
+    /// Returns whether nothing is kept for those behind a holder in its queue. Jobs without a time limit for which the
+    /// holder waits may never end: once they have had time enough it must not stand for all others. Before, every
+    /// further reservation would cost all others more.
     fn is_enough(&self, kept: &Reservation) -> bool {
         kept.stuck_since(self.at.state).is_none_or(|since| self.at.now.since(since) <= self.limits.stuck_after)
     }
 
-    /// Whether a job has waited longer than that for its allocation. Most have not, which their place in line tells.
+    /// Returns whether a job has waited longer than `long` for its allocation. The place in line alone rules out most.
     fn has_waited(&self, holder: WaitingKey, long: Duration) -> bool {
         self.at.now.since(holder.began()) > long && self.waited(holder).is_some_and(|waited| waited > long)
     }
 
-    /// How long a job has waited for its allocation.
+    /// The time that a job has waited for its allocation.
     fn waited(&self, holder: WaitingKey) -> Option<Duration> {
         Some(self.at.now.since(waits_since(self.at.state, holder)?))
     }
@@ -129,9 +128,9 @@ impl Pool {
         })
     }
 
-    /// When the next of the first jobs that wait for capacity will have waited so long that cards are kept for it, or
-    /// that it does not wait for its turn any more, or does not stand for its queue. By that others may be told to
-    /// wait, or not to any more, though nothing else happens.
+    /// The next time at which one of the first jobs that wait for capacity has waited so long that cards are kept for
+    /// it, or that it does not wait for its turn any more, or at which a holder no longer stands for its queue. From
+    /// then on others may have to wait, or not any more, though nothing else happens.
     pub(crate) fn next_out_of_patience(&self, at: Moment<'_>, limits: &Limits) -> Option<LogTime> {
         if limits.reservations == 0 {
             return None;
@@ -145,8 +144,8 @@ impl Pool {
         patience.chain(stuck).filter(|over| *over > at.now).min()
     }
 
-    /// What to keep for those who have waited very long, and longest of those that could ever be held: for the first,
-    /// and as long as that one waits for jobs without a time limit for the next as well.
+    /// Finds reservations for the jobs that have waited very long, and longest of those that could ever be held: for
+    /// the first, and as long as that one waits for jobs without a time limit for the next as well.
     fn keep_for_oldest(&mut self, keeping: &mut Keeping<'_>) -> Vec<Reservation> {
         let limits = keeping.limits;
         if limits.reservations == 0 {
@@ -203,8 +202,8 @@ impl Pool {
         keeping.searches.insert(line, search);
     }
 
-    /// What to keep for a job at its turn beside what is kept already, if the pool has anything. That it has nothing is
-    /// remembered until it changes.
+    /// Finds a reservation for a job at its turn beside what is kept already. That the pool has none for it, even if
+    /// nothing else were kept, is remembered until that may change.
     fn keep_for(
         &mut self,
         keeping: &mut Keeping<'_>,
@@ -249,15 +248,15 @@ impl Pool {
         keeping.in_force.push(fresh);
     }
 
-    /// What these have kept since the round before, and do not any more, may be used. Answers whether that
-    /// was anything.
+    /// Ends the reservations of the round before for which `is_over` holds: what they kept may be used. Returns whether
+    /// there were any.
     pub(crate) fn release(&mut self, keeping: &mut Keeping<'_>, is_over: impl Fn(&Reservation) -> bool) -> bool {
         let over: Vec<Reservation> = keeping.before.extract_if(.., |old| is_over(old)).collect();
         over.iter().for_each(|old| self.wake_for_kept(&old.kept, &Kept::default(), None));
         !over.is_empty()
     }
 
-    /// What was kept may be used as far as it is not kept still; those of the line `but` know it already.
+    /// Tries the jobs again that could use what `old` kept and `still` does not; the line `but` knows it already.
     fn wake_for_kept(&mut self, old: &Kept, still: &Kept, but: Option<LineId>) {
         if old != still {
             let cards = old.beyond(&self.index, still);
@@ -287,7 +286,7 @@ impl Pool {
         self.reservations.extend(keeping.in_force.into_iter().chain(keeping.before));
     }
 
-    /// Whether the queue of a shape can take the least that such a job could be granted.
+    /// Returns whether the queue of a shape can take the least that such a job could be granted.
     pub(crate) fn admits_least(&self, shape: &Shape) -> bool {
         self.queues.admit(shape.one.queue(), shape.one.amount).is_ok()
     }
@@ -307,7 +306,7 @@ impl Pool {
         before.filter(in_force).cloned().collect()
     }
 
-    /// Whether a round comes to the holder of a reservation before it comes to this job.
+    /// Returns whether a round comes to the holder of a reservation before it comes to this job.
     fn goes_first(&self, kept: &Reservation, job: &Applicant, place: WaitingKey) -> bool {
         if kept.request.queue == job.queue() {
             return kept.holder < place;
@@ -316,7 +315,7 @@ impl Pool {
         holder.is_some_and(|holder| self.turn_of(holder, kept.holder) < self.turn_of(job, place))
     }
 
-    /// When a round comes to a job, as queues stand now: when it has come to all before it in its queue.
+    /// The point at which a round comes to a job, as queues stand now: when it has come to all before it in its queue.
     fn turn_of(&self, job: &Applicant, place: WaitingKey) -> (Turn, WaitingKey, Option<LineId>) {
         let shapes = &self.line.shapes;
         let line = shapes.line_of_queue(job.queue());
@@ -350,7 +349,7 @@ fn waits_since(state: &State, holder: WaitingKey) -> Option<LogTime> {
     Some(job.waiting_since().max(job.not_before).max(closed_until.unwrap_or_default()))
 }
 
-/// How long a job must have waited not to wait for its turn any more.
+/// The time after which a job does not wait for its turn any more.
 fn very_long(limits: &Limits) -> Duration {
     limits.reserve_after.saturating_mul(VERY_LONG)
 }

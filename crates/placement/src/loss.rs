@@ -1,5 +1,5 @@
-//! What it costs that a job is stopped: what it loses itself (law L5), its mode and the work that is gone with it; and
-//! when it gives way for another, that work times its TFLOPS, and what it takes to start again.
+//! The cost of stopping a job: its own loss (law L5), that is its mode and the work that is gone with it; and when it
+//! gives way for another, that work times its TFLOPS, and the effort to start again.
 
 use std::iter::Sum;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tessera_ledger::{CheckpointKey, CheckpointMode, Job, LogTime, MilliTflops, S
 
 use crate::victims::live_blocks;
 
-/// What a job loses when it is told to stop now.
+/// The loss of a job that is told to stop now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
     pub mode: CheckpointMode,
@@ -53,12 +53,12 @@ fn work_lost(job: &Job, now: LogTime) -> Duration {
 /// its data.
 const START_AGAIN: Duration = Duration::from_secs(30);
 
-/// What it costs that jobs give way; less is better.
+/// The cost of jobs that give way; less is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
-    /// How far the highest effective priority among them is above the lowest that runs in its queue. It comes first,
-    /// because whoever gives way makes those below in its own queue give way in turn: all of that would have to be paid
-    /// as well.
+    /// Greatest difference, over these jobs, between a job's effective priority and the lowest in its queue that could
+    /// give way. It comes first, because a job that gives way makes those below it in its own queue give way in turn:
+    /// all of that would have to be paid as well.
     level: u32,
     /// Blocks times seconds.
     work: u128,

@@ -15,7 +15,8 @@ use crate::reserve::Remembered;
 use crate::tariff::Tariff;
 use crate::victims::Victims;
 
-/// When something is judged: the ledger's state, and the time of the plan, which is that of the state or later.
+/// The moment at which something is judged: the ledger's state, and the time of the plan, which is that of the state or
+/// later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment<'a> {
     pub(crate) state: &'a State,
@@ -43,22 +44,22 @@ pub struct Pool {
     pub(crate) draining: BTreeSet<NodeId>,
     /// The requests that prices are made for.
     pub(crate) mix: Mix,
-    /// When prices are made anew.
+    /// Decides when prices are made anew.
     pub(crate) tariff: Tariff,
     /// Cards kept for jobs that have waited long, as of the last decision.
     pub(crate) reservations: Vec<Reservation>,
-    /// What was found out when cards to keep were sought.
+    /// The findings of earlier searches for cards to keep.
     pub(crate) remembered: Remembered,
     pub(crate) work: Work,
 }
 
-/// How much was looked at since the pool was read or its settings changed: what tests and measurements count instead of
+/// Counts of the work done since the pool was read or its settings changed: tests and measurements count it instead of
 /// time. It never decides anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Requests that were tried on the index by decisions.
     pub tried: u64,
-    /// What requests would cost that were computed, each for all nodes that look the same.
+    /// Costs of requests that were computed, each for all nodes that look the same.
     pub costs_computed: u64,
     /// Nodes that were looked at one by one, for jobs with wishes and for room to keep.
     pub nodes_looked_at: u64,
@@ -154,7 +155,7 @@ impl Pool {
         }
     }
 
-    /// How much was looked at so far.
+    /// Returns the counts of the work done so far.
     #[must_use]
     pub fn work(&self) -> Work {
         let (costs_computed, nodes_looked_at) = (self.index.columns.judged, self.index.looked_at);

@@ -14,14 +14,15 @@ use tessera_ledger::{
 /// Time for stopping a job whose time limit is over.
 pub const STOPPING: Duration = Duration::from_secs(30);
 
-/// What a job asks for, and where it stands.
+/// The needs and wishes of a job, and its standing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Request {
     pub(crate) compute: u64,
     pub(crate) memory: u64,
-    /// What each worker asks of its host. Early, because requests that are alike in compute differ in it most often.
+    /// The part of its host that each worker asks for. Early, because requests that are alike in compute differ in it
+    /// most often.
     pub(crate) host: HostRequest,
-    /// What the program of each virtual card asks of the host where it is, if workers only serve it: they ask for
+    /// The part of its host that the program of each virtual card asks for, if workers only serve it: they ask for
     /// nothing then.
     pub(crate) program: Option<HostRequest>,
     pub(crate) gang: u32,
@@ -44,7 +45,7 @@ pub(crate) struct Request {
     pub(crate) priority: u32,
     /// The class of its time limit; left zero where that does not matter.
     pub(crate) limit: u32,
-    /// Whether its jobs gave way before: then they take less from others.
+    /// True if its jobs gave way before: then they take less from others.
     pub(crate) gave_way: bool,
 }
 
@@ -70,7 +71,7 @@ impl Request {
         Some(now.after(Duration::from_secs(seconds).saturating_add(STOPPING)))
     }
 
-    /// What it takes and wishes alone, wherever it stands.
+    /// The needs and wishes of a job alone, whatever its standing.
     pub(crate) fn anywhere(spec: &JobSpec) -> Self {
         Self { queue: String::new(), priority: 0, limit: 0, ..Self::of(spec, false) }
     }

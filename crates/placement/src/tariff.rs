@@ -21,7 +21,7 @@ const MIX_GROWTH: u64 = 4;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tariff {
-    /// What they were made from, if there are any.
+    /// The figures that the prices were made from, if there are any prices.
     made: Option<Made>,
     /// Grants and cards freed since.
     changes: usize,

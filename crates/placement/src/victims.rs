@@ -1,4 +1,4 @@
-//! Who could be made to give way: the allocations in force, by queue and effective priority.
+//! Potential victims: the allocations in force, by queue and effective priority.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use tessera_ledger::{Allocation, AllocationId, AllocationPhase, Job, JobState, Slice, State, Worker, WorkerState};
 
-/// What decides who may preempt an allocation (law L4).
+/// The standing of an allocation, which decides who may preempt it (law L4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) queue: Arc<str>,
     pub(crate) priority: u32,
-    /// Whether jobs of its queue may preempt it.
+    /// True if jobs of its queue may preempt it.
     pub(crate) preemptible: bool,
-    /// Whether nothing protects it that it asked for, because it is idle.
+    /// True if nothing that it asked for protects it, because it is idle.
     pub(crate) idle: bool,
 }
 
 /// Every allocation, and which of them could be preempted or recalled at all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
-    /// How each stands; `None`: it cannot give way now, but may be able to later.
+    /// The standing of each; `None`: it cannot give way now, but may be able to later.
     known: BTreeMap<AllocationId, Option<Standing>>,
     by_queue: BTreeMap<Arc<str>, BTreeSet<(u32, Reverse<AllocationId>)>>,
 }
@@ -55,7 +55,7 @@ impl Victims {
         (before == Some(None) || idle && !was_idle).then_some(standing)
     }
 
-    /// How an allocation stands that could give way.
+    /// The standing of an allocation that could give way; `None` for any other.
     pub(crate) fn standing(&self, id: AllocationId) -> Option<&Standing> {
         self.known.get(&id)?.as_ref()
     }

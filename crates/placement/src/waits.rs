@@ -1,5 +1,5 @@
-//! What requests that wait lack, as far as that is known from when they were tried last, so that a thousand rows cost
-//! no more than reading them.
+//! The resources that waiting requests lack, as far as that is known from when they were tried last, so that a thousand
+//! rows cost no more than reading them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tessera_ledger::{JobId, JobSpec};
 use crate::line::shapes::{Block, Shape};
 use crate::pool::Pool;
 
-/// What a request that waits lacks.
+/// The resource that a waiting request lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// Nothing: it is looked at next.
@@ -27,14 +27,15 @@ pub enum Lack {
 }
 
 impl Pool {
-    /// What a job lacked when it was tried last. One that is not in line yet, or has its place in a plan already, is
-    /// looked at next.
+    /// Returns what a job lacked when it was tried last; [`Lack::Nothing`] also for one that is not in line yet or has
+    /// its place in a plan already.
     #[must_use]
     pub fn lack_of(&self, job: JobId) -> Lack {
         self.line.shape_in_line(job).map_or(Lack::Nothing, |shape| self.lack(shape))
     }
 
-    /// What each request lacks that differs from others, and how many jobs wait with it.
+    /// Iterates over the waiting requests that differ from each other: the spec of one, how many jobs wait with it, and
+    /// its lack.
     pub fn lacks(&self) -> impl Iterator<Item = (&Arc<JobSpec>, usize, Lack)> {
         self.line.shapes.all().map(|shape| (&shape.one.spec, shape.jobs.len(), self.lack(shape)))
     }

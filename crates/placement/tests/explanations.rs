@@ -10,7 +10,7 @@ use CardKind::{Gpu, Npu};
 
 use crate::world::{self, World, cards, explain, job, preview, two_cards};
 
-/// What a list says of jobs after one decision.
+/// The wait codes that a list shows for jobs after one decision.
 fn listed(world: &World, ids: &[JobId]) -> Vec<&'static str> {
     let mut pool = Pool::new(&world.state);
     pool.decide(&world.state, LogTime(world.time), &Limits::default());

@@ -53,7 +53,7 @@ fn a_team_beyond_the_guarantee_of_its_department_is_told_so() {
     assert!(change.starts_with("guarantee queue \"owner\" 5 TFLOPS"), "{change}");
 }
 
-/// What others have borrowed is of no use to the job: more of a guarantee would not start it.
+/// Room that others have borrowed is of no use to the job: more of a guarantee would not start it.
 #[test]
 fn a_guarantee_is_not_named_where_it_would_not_help() {
     let mut world = lent_out();
@@ -137,7 +137,7 @@ fn protected_jobs_are_not_named_where_they_would_not_be_enough() {
     assert_eq!(explanation.code, WaitCode::ComputeShort, "{explanation:?}");
 }
 
-/// Of three protected jobs two must give way: what is told is when the second may.
+/// Two of three protected jobs must give way: the explanation gives the time at which the second may.
 #[test]
 fn the_time_until_enough_jobs_are_not_protected_any_more_is_named() {
     let mut world = World::default();

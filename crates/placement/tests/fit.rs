@@ -1,4 +1,4 @@
-//! Where a job goes: one test for each rule by which virtual cards and gangs are fitted into a pool, through the public
+//! Fitting jobs into a pool: one test for each rule by which virtual cards and gangs are placed, through the public
 //! commands of the ledger.
 
 use tessera_ledger::*;

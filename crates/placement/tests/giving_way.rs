@@ -1,5 +1,5 @@
-//! Who waits and who gives way: queues at their maximum, preemption, patience, nodes that are drained and backoffs,
-//! through the public commands of the ledger.
+//! Waiting and giving way: queues at their maximum, preemption, patience, nodes that are drained and backoffs, through
+//! the public commands of the ledger.
 
 use std::time::Duration;
 

@@ -52,9 +52,9 @@ fn play(nodes: &[Vec<RandomCard>], steps: &[Step], limits: &Limits, each_step: b
     }
 }
 
-/// Whether a gang is granted something in a queue with a maximum, or after it gave way, when not more may be on loan
-/// for it. What its virtual cards count for there depends on the cards that prices choose, so that at other prices it
-/// may be one block too much.
+/// Returns whether a gang is granted something in a queue with a maximum, or after it gave way, when not more may be on
+/// loan for it. The amount that its virtual cards count for there depends on the cards that prices choose, so that at
+/// other prices it may be one block too much.
 fn has_limited_gang(world: &World, decision: &Decision) -> bool {
     decision.plan.parts.iter().any(|part| {
         let PlanPart::Grant { job, .. } = part else { return false };

@@ -35,8 +35,8 @@ fn simple(step: Step) -> Step {
     }
 }
 
-/// Whether as many virtual cards as a job needs would fit now, without renumbering or moving anything; the first node
-/// on which one would.
+/// Returns the first node on which a virtual card of a job would fit, if as many as the job needs would fit now,
+/// without renumbering or moving anything.
 fn scan(state: &State, spec: &JobSpec) -> Option<NodeId> {
     let rooms = |node: &Node| {
         let labelled = spec.node_labels.iter().all(|(key, value)| node.description.labels.get(key) == Some(value));
@@ -57,7 +57,7 @@ fn scan(state: &State, spec: &JobSpec) -> Option<NodeId> {
     first.filter(|_| all >= u64::from(*spec.gang_sizes().start()))
 }
 
-/// Whether a job takes such cards, and what it asks of one: its blocks.
+/// Returns the number of blocks that a job needs of a card; `None` if it does not take such cards.
 fn blocks_needed(state: &State, card: &Card, spec: &JobSpec) -> Option<u64> {
     let request = &spec.virtual_card;
     let precision = request.precision.unwrap_or(state.config().reference_precision);
@@ -78,7 +78,8 @@ fn free_runs(card: &Card) -> (Vec<u64>, u64) {
     (runs, slices)
 }
 
-/// How many virtual cards fit on a card as it is: one in as many slices as there may be, or each in one slice.
+/// Returns the number of virtual cards that fit on a card as it is: one in as many slices as there may be, or each in
+/// one slice.
 fn rooms_on_card(state: &State, card: &Card, spec: &JobSpec) -> u64 {
     let request = &spec.virtual_card;
     let Some(need) = blocks_needed(state, card, spec) else { return 0 };
@@ -97,8 +98,8 @@ fn rooms_on_card(state: &State, card: &Card, spec: &JobSpec) -> u64 {
     runs.iter().map(|run| run / need).sum::<u64>().min(by_memory).min(slices).max(1)
 }
 
-/// Whether cards of one kind on a node have enough for one virtual card together, or of all kinds if they may mix.
-/// Cards that are taken whole, that limit slices or of which each must give some memory are left out.
+/// Returns whether cards of one kind on a node have enough for one virtual card together, or of all kinds if they may
+/// mix. Cards that are taken whole, that limit slices or of which each must give some memory are left out.
 fn has_room_together(state: &State, node: NodeId, spec: &JobSpec) -> bool {
     let request = &spec.virtual_card;
     let precision = request.precision.unwrap_or(state.config().reference_precision);

@@ -1,5 +1,5 @@
-//! Who gives way, and nobody without need: the sets of victims are small, also for large gangs, and every one of
-//! them counts.
+//! Preemption without needless victims: the sets of victims are small, also for large gangs, and every one of them
+//! counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

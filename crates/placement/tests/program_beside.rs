@@ -197,7 +197,8 @@ fn room_on_a_host_is_kept_once_a_lost_program_is_known_to_have_stopped() {
     assert_eq!(places(&world, large)[0], (1, 0), "what comes back is kept for the one that needs all of it");
 }
 
-/// Whether a gang of programs fits, by a scan of the ledger: cards and hosts apart, because neither asks for the other.
+/// Returns whether a gang of programs fits, by a scan of the ledger: cards and hosts apart, because neither asks for
+/// the other.
 fn scan(state: &State, spec: &JobSpec) -> bool {
     let nodes = || state.nodes().filter(|node| node.grantable());
     let free = |node: &Node| state.cards_of(node.id).map(|(_, card)| card.extents.counts().free).sum::<u64>();

@@ -304,7 +304,8 @@ fn those_give_way_who_lose_least() {
     }
 }
 
-/// Who was seen to save itself when it was stopped loses nothing by being stopped again, however long ago it saved.
+/// A job that was seen to save itself when it was stopped loses nothing by being stopped again, however long ago it
+/// saved.
 #[test]
 fn those_give_way_who_saved_themselves_before() {
     let mut world = World::of_this_release();

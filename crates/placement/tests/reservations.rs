@@ -1,4 +1,4 @@
-//! What is kept for the first job that does not fit: enough of everything that it needs, where it is free soonest, so
+//! Reservations for the first job that does not fit: enough of everything that it needs, where it is free soonest, so
 //! that no stream of small jobs delays it for ever. Each case is a stream that never ends.
 
 use std::time::Duration;

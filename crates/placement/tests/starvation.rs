@@ -32,7 +32,7 @@ fn four_cards() -> Stream {
     Stream::new(world)
 }
 
-/// What comes in a round of a stream that repeats itself.
+/// The arrivals in a round of a stream that repeats itself.
 fn of_round<T>(stream: &[Vec<T>], round: u64) -> &[T] {
     &stream[usize::try_from(round).unwrap() % stream.len()]
 }
@@ -51,12 +51,12 @@ fn starts(mut stream: Stream, large: JobSpec, rounds: u64, mut arrive: impl FnMu
 #[derive(Clone, Debug)]
 struct Any {
     size: Small,
-    /// Whether it has a time limit, and is of a gang of two.
+    /// Two flags: it has a time limit, and it is of a gang of two.
     flags: (bool, bool),
     cpu: u64,
     kind: Option<CardKind>,
     queue: usize,
-    /// Whether it has a label that the large job may avoid.
+    /// True if it has a label that the large job may avoid.
     noisy: bool,
 }
 
@@ -145,7 +145,7 @@ fn with_endless(nodes: &[AnyNode], endless: &[Any]) -> Stream {
     stream
 }
 
-/// Whether a job would start at once.
+/// Returns whether a job would start at once.
 fn fits(stream: &Stream, spec: &JobSpec) -> bool {
     let mut alone = World::default();
     alone.resume_from(&stream.world);
@@ -161,7 +161,7 @@ fn holds(nodes: &[AnyNode], endless: &[Any], large: &JobSpec) -> Option<Stream> 
     [endless, &[]].into_iter().map(|endless| with_endless(nodes, endless)).find(|pool| fits(pool, large))
 }
 
-/// Whether a large job starts in time.
+/// Returns whether a large job starts in time.
 fn whatever(nodes: &[AnyNode], endless: &[Any], stream: &[Vec<Any>], large: &JobSpec) -> bool {
     let pool = holds(nodes, endless, large).expect("the pool holds the job");
     // What waits for the jobs that never end keeps others away from the rest of what those are on.

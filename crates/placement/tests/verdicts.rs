@@ -1,5 +1,5 @@
-//! What is said of a job before a decision is what the decision does: who is told that it starts does, who is told that
-//! it waits does not, and a dry run names the same places and victims.
+//! Verdicts about a job before a decision agree with the decision: a job that is told that it starts does, one that is
+//! told that it waits does not, and a dry run names the same places and victims.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn explain(world: &World, pool: &mut Pool, id: JobId) -> Explanation {
     tessera_explain::explain(pool, &world.state, &job, LogTime(world.time))
 }
 
-/// What a decision grants a job, and who gives way for that.
+/// The workers that a decision grants a job, and the victims that give way for it; `None`: it grants nothing.
 fn granted(decision: &Decision, id: JobId) -> Option<(Vec<PlannedWorker>, Vec<JobId>)> {
     decision.plan.parts.iter().find_map(|part| match part {
         PlanPart::Grant { job, workers, victims } if *job == id => Some((workers.clone(), victims.clone())),
@@ -51,7 +51,7 @@ fn granted(decision: &Decision, id: JobId) -> Option<(Vec<PlannedWorker>, Vec<Jo
     })
 }
 
-/// What a dry run promises.
+/// The workers and victims that a dry run promises; `None`: the job does not start.
 fn promised(preview: Preview) -> Option<(Vec<PlannedWorker>, Vec<JobId>)> {
     match preview {
         Preview::Starts { workers } => Some((workers, Vec::new())),

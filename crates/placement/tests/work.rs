@@ -1,4 +1,4 @@
-//! How much a decision looks at: what could not change is not looked at again. Work is counted, not timed.
+//! The work of a decision: what could not change is not looked at again. Work is counted, not timed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -16,29 +16,29 @@ use crate::limits::MemberLimits;
 pub struct ServerConfig {
     /// Folder for everything this member keeps; made if it is not there. It belongs to one member for ever.
     pub data_dir: PathBuf,
-    /// Where gRPC is served.
+    /// The address on which gRPC is served.
     pub listen: SocketAddr,
     /// `host:port` under which members, agents and clients reach it.
     pub advertise: String,
     /// Its name for people; may be empty.
     pub name: String,
-    /// Where metrics and health are served; `None`: nowhere.
+    /// The address on which metrics and health are served; `None`: nowhere.
     pub http: Option<SocketAddr>,
     /// Names beside that of `advertise` by which people reach the console and the questions as JSON.
     pub http_names: Vec<String>,
     /// Settings of consensus, the same on all members.
     pub consensus: ConsensusConfig,
-    /// How often the leader's actors look and how long they wait.
+    /// The intervals and waits of the leader's actors.
     pub timings: Timings,
-    /// When a leader suspects itself instead of the nodes.
+    /// The loss of nodes at which a leader suspects itself instead of the nodes.
     pub mass_loss: MassLoss,
     /// Bytes that must be free on the disk, below which a leader takes no more jobs and hands leadership over.
     pub disk_reserve_bytes: u64,
     /// Messages that may wait for one agent before its session is cut.
     pub session_outbox: usize,
-    /// How much clients may have open or under way at once.
+    /// Limits on the resources that clients may have open or under way at once.
     pub limits: MemberLimits,
-    /// What backups this member saves while it leads; `None`: none.
+    /// The backups that this member saves while it leads; `None`: none.
     pub backup: Option<BackupPlan>,
     /// For how long is kept what jobs held, and what it costs.
     pub usage: UsageSettings,
@@ -84,7 +84,7 @@ impl ServerConfig {
         std::iter::once(name_of(&self.advertise).to_owned()).chain(self.http_names.iter().cloned())
     }
 
-    /// How long a change of leader may take.
+    /// The longest time that a change of leader may take.
     fn failover(&self) -> Duration {
         self.consensus.election_timeout_max * 4
     }

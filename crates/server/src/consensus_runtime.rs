@@ -23,7 +23,7 @@ impl ConsensusRuntime {
         Ok(Self(Some(runtime)))
     }
 
-    /// Where to start what belongs there.
+    /// The handle with which tasks of consensus are started.
     pub(crate) fn handle(&self) -> Option<Handle> {
         self.0.as_ref().map(|runtime| runtime.handle().clone())
     }

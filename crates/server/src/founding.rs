@@ -1,4 +1,4 @@
-//! How a process without an identity becomes a member.
+//! The way in which a process without an identity becomes a member.
 //!
 //! A process with an empty data folder is nobody. It waits, answering nothing but this small service, until it is told
 //! who it is: by `cluster init`, asked of one of the founders, which introduces the others to their ids and then founds
@@ -38,20 +38,20 @@ use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
 use tessera_controller::pool::PoolHandle;
 
-/// How long founding a cluster may take.
+/// The longest time for founding a cluster.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a connection may be open without closing it.
+/// The time for which a connection may be open without a call before it is closed.
 const SILENCE: Duration = Duration::from_secs(3600);
-/// How long the founders may take to say what they can apply.
+/// The longest wait for a cluster that was just founded to reach this member's release level.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause before a founder that is still starting is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Who the process is, and what is to be done once it is.
+/// The identity that the process was given, and the steps that follow.
 #[derive(Debug)]
 pub(crate) struct Named {
     pub identity: Identity,
-    /// What it was told of the pool that it founds with others.
+    /// The settings of the pool that it founds with others, if it was told any.
     pub pool: Option<NewPool>,
     pub founding: Option<Founding>,
 }
@@ -127,7 +127,7 @@ pub(crate) async fn wait(
 struct Nobody {
     /// Under which address others know it.
     advertise: String,
-    /// What it can apply.
+    /// The highest level that it can apply.
     highest_level: Level,
     outbound: Outbound,
     told: mpsc::Sender<Named>,
@@ -138,7 +138,7 @@ fn nobody() -> Status {
     Refusal::new(ErrorReason::NotInitialized, text).into()
 }
 
-/// What every other service answers: whoever knows further members is to ask them.
+/// The answer of every other service: a caller that knows further members is to ask them.
 async fn not_initialized() -> http::Response<axum::body::Body> {
     nobody().into_http()
 }

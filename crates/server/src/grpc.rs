@@ -66,12 +66,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcSettings {
-    /// How much clients may have open or under way at once.
+    /// Limits on the resources that clients may have open or under way at once.
     pub limits: MemberLimits,
     pub watch: WatchSettings,
-    /// Whether callers may ask for the descriptors of the services.
+    /// True if callers may ask for the descriptors of the services.
     pub reflection: bool,
-    /// How long calls that are open may take to end when the server is shut down.
+    /// The time that open calls are given to end when the server is shut down.
     pub drain: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Default for GrpcSettings {
     }
 }
 
-/// Why the server could not run.
+/// The reason for which the server could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The API's descriptors are damaged.

@@ -30,7 +30,7 @@ impl JsonFace {
         Self { names: KnownNames::of(names), ..Self::default() }
     }
 
-    /// Who answers; `None` while the services do not run.
+    /// The gateway that answers; `None` while the services do not run.
     pub(crate) fn gateway(&self) -> Option<Gateway> {
         self.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

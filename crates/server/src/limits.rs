@@ -1,4 +1,5 @@
-//! How much the clients of a member may have open or under way at once, each refused with its own reason beyond that.
+//! Limits on the resources that the clients of a member may have open or under way at once, each refused with its own
+//! reason beyond that.
 //!
 //! What agents and the other members need is never counted against clients: their connections are told from those of
 //! clients by their first call, and their calls pass by.
@@ -13,12 +14,12 @@ use tessera_connection::seats::SeatLimits;
 use tessera_metrics::{Counters, Gauges, table};
 use tonic::Status;
 
-/// How much the clients of one member may have open or under way at once.
+/// Limits on the resources that the clients of one member may have open or under way at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberLimits {
     /// Connections of clients. A quarter as many again may be open that have made no call yet.
     pub connections: usize,
-    /// How long a connection may be open without any call, and how long a request may take to arrive.
+    /// The longest time that a connection may be open without any call, and that a request may take to arrive.
     pub silence: Duration,
     /// Calls that are answered at once, watches and streams of output only while they are being opened.
     pub requests: usize,
@@ -57,7 +58,7 @@ impl MemberLimits {
         SeatLimits { connections: self.connections, silence: self.silence }
     }
 
-    /// What must hold, each with the sentence that says so.
+    /// The conditions that must hold, each with the sentence that says so.
     #[must_use]
     pub fn rules(&self) -> [(bool, &'static str); 4] {
         let streams = [self.watches, self.log_streams, self.submission_streams];
@@ -123,7 +124,7 @@ impl Limited {
     }
 }
 
-/// What is used of each limit, and how often it was met. Clones count together.
+/// The current use of each limit, and the number of refusals because of it. Clones count together.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitMeters {
     limits: MemberLimits,

@@ -41,33 +41,34 @@ use crate::whereabouts;
 /// The file of the accounts in the data folder.
 #[cfg(feature = "rocksdb")]
 const USAGE_FILE: &str = "usage.sqlite";
-/// How long a leader that is shut down tries to hand leadership over.
+/// The longest time for which a leader that is shut down tries to hand leadership over; also the longest wait for the
+/// end of the pages and of other tasks in the background.
 const HANDOVER: Duration = Duration::from_secs(2);
-/// How long the parts of a member may take to end.
+/// The longest time that a part of a member may take to end.
 const ENDING: Duration = Duration::from_secs(10);
-/// How long the loop of consensus may take to give a sign of life.
+/// The longest time that the loop of consensus may take to give a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
-/// What a member stands on. `run` takes the real ones; tests and simulations take others.
+/// The resources and surroundings of a member. `run` takes the real ones; tests and simulations take others.
 pub struct Ground {
     pub store: Arc<dyn Store>,
-    /// How other members are reached.
+    /// The means of connecting to other members.
     pub outbound: Outbound,
     /// The machine's wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where gRPC is served.
+    /// The connections on which gRPC is served.
     pub inbound: Inbound,
-    /// Where metrics and health are served.
+    /// The connections on which metrics and health are served; `None`: nowhere.
     pub http: Option<Inbound>,
     /// The runtime that consensus runs on; `None`: that of all the rest.
     pub consensus: Option<Handle>,
-    /// Where the member shows what its services and actors work with, once it runs.
+    /// The channel on which the member publishes the pool that its services and actors work with, once it runs.
     pub shown: watch::Sender<Option<PoolHandle>>,
     /// Seed of everything random in consensus.
     pub seed: u64,
-    /// Who looks on while the log is applied; `None`: nobody.
+    /// The observer of the log as it is applied; `None`: nobody.
     pub onlooker: Option<Arc<dyn Onlooker>>,
-    /// Where accounts of what jobs hold are kept; `None`: nowhere.
+    /// The file of the accounts of what jobs hold; `None`: no accounts are kept.
     pub usage: Option<PathBuf>,
 }
 
@@ -211,7 +212,7 @@ fn accounts(path: PathBuf, identity: &Identity, config: &ServerConfig) -> Option
     }
 }
 
-/// How consensus is started.
+/// The settings and surroundings with which consensus is started.
 struct Starter {
     runtime: Option<Handle>,
     config: ConsensusConfig,
@@ -232,8 +233,8 @@ impl Starter {
     }
 }
 
-/// Whose data folder this is. Consensus alone reads what is written there: asked to start as somebody that cannot be,
-/// it refuses and says who the folder belongs to.
+/// The identity of the data folder's owner; `None` in a new one. Consensus alone reads the stored identity: asked to
+/// start as somebody that cannot be, it refuses and says who the folder belongs to.
 async fn stored_identity(config: &ServerConfig, starter: &Starter) -> Result<Option<Identity>, RunError> {
     if starter.environment.store.identity()?.is_none() {
         return Ok(None);
@@ -252,7 +253,7 @@ async fn stored_identity(config: &ServerConfig, starter: &Starter) -> Result<Opt
     }
 }
 
-/// What a member is reached by, and reaches others by.
+/// The inbound and outbound connections of a member.
 struct Network {
     inbound: Inbound,
     outbound: Outbound,

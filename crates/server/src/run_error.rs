@@ -1,4 +1,4 @@
-//! Why a member ended.
+//! Errors with which a member ended.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use tessera_store::StoreError;
 use crate::config::InvalidConfig;
 use crate::grpc::ServeError;
 
-/// How long a process that was told who it is waits for the others to admit it.
+/// The time for which a process that was given an identity waits for the others to admit it.
 pub(crate) const ADMISSION: Duration = Duration::from_secs(60);
 
-/// Why a member ended.
+/// The reason for which a member ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The settings do not fit together.

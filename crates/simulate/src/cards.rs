@@ -16,7 +16,7 @@ use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD, made_up};
 /// Cards of one node of the cluster that is made up for the count.
 const CARDS_PER_NODE: u32 = 8;
 
-/// What is counted.
+/// The cards that are counted.
 #[derive(Clone, Copy, Debug)]
 pub struct CardsOptions {
     /// TFLOPS of one card, which is how many blocks it has.
@@ -48,7 +48,7 @@ pub enum CardsError {
 /// Cards needed with one way of dividing them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CardsRow {
-    /// How cards are divided.
+    /// The way in which cards are divided.
     pub division: String,
     /// No fewer cards could do: the sum of all shares, rounded up to what the division can give.
     pub lower_bound: u64,
@@ -74,7 +74,7 @@ pub struct CardsResult {
     pub jobs: u64,
     /// TFLOPS of one card.
     pub card_tflops: u32,
-    /// Whether memory was counted too: where the trace says what jobs need.
+    /// True if memory was counted too: where the trace says what jobs need.
     pub memory_counted: bool,
     pub rows: Vec<CardsRow>,
 }

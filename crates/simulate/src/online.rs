@@ -23,7 +23,7 @@ pub enum OnlineError {
     Line {
         /// Its number, from 1.
         line: u64,
-        /// What is wrong and what would be right.
+        /// The problem, and what would be right.
         problem: String,
     },
     /// The judge cannot be heard.
@@ -37,14 +37,14 @@ pub enum OnlineError {
     Engine(String),
 }
 
-/// Who answers.
+/// The settings of the side that answers.
 #[derive(Clone, Copy, Debug)]
 pub struct OnlineOptions {
-    /// What places.
+    /// The placer.
     pub policy: Choice,
     /// Seed of what the policy draws.
     pub seed: u64,
-    /// Whether earlier arrivals may be moved for later ones.
+    /// The permission to move earlier arrivals for later ones.
     pub moves: Moves,
 }
 
@@ -82,7 +82,7 @@ enum Heard {
     Blank,
 }
 
-/// How often a shape was seen, or its share of what was seen; only how weights compare matters.
+/// The number of times that a shape was seen, or its share of all that was seen; only how weights compare matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Weight {
     millionths: u64,
@@ -188,7 +188,7 @@ fn ask(cpu_milli: u64, memory_mib: u64, fields: &mut Fields<'_>) -> Result<Ask, 
     Ok(Ask { cpu_milli, memory_mib, cards, card_milli, card_memory_mib: 0, models })
 }
 
-/// What follows from a line.
+/// The consequence of a line.
 enum Reply {
     Nothing,
     Lines(String),
@@ -196,7 +196,7 @@ enum Reply {
     End,
 }
 
-/// What was heard so far.
+/// The state of the conversation so far.
 struct Conversation {
     options: OnlineOptions,
     nodes: Vec<TraceNode>,

@@ -1,4 +1,4 @@
-//! Who places workers one by one: Tessera itself, or a policy from the literature on the plain model.
+//! Placers of workers one by one: Tessera itself, or a policy from the literature on the plain model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::trace::{Ask, TraceJob, TraceNode};
 pub struct Answer {
     /// Earlier arrivals, by their number, that were moved first, and where to.
     pub moves: Vec<(u64, Place)>,
-    /// Where the arrival goes; `None` when it was rejected.
+    /// The place of the arrival; `None` when it was rejected.
     pub place: Option<Place>,
     /// Parts of plans that the ledger refused; more than none is a fault of placement.
     pub refused: u64,
-    /// How long the decision took, without what is done to carry it out.
+    /// The time that the decision took, without what is done to carry it out.
     pub took: Duration,
 }
 
@@ -32,7 +32,7 @@ pub struct PlacerError {
     pub problem: String,
 }
 
-/// What can be chosen to place with.
+/// A placer that can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Choice {
     /// Tessera's own placement, on the real ledger.
@@ -75,13 +75,13 @@ impl Choice {
     }
 }
 
-/// Whether earlier arrivals may be moved for later ones. Only Tessera moves; the policies of the literature do not.
+/// The permission to move earlier arrivals for later ones. Only Tessera moves; the policies of the literature do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moves {
     /// They may not.
     #[default]
     None,
-    /// So many at most for each hundred arrivals.
+    /// At most this many moves for each hundred arrivals.
     PerHundred(u64),
 }
 
@@ -89,7 +89,7 @@ pub enum Moves {
 const MOVES_AT_ONCE: u32 = 2;
 
 impl Moves {
-    /// How many may be made now.
+    /// The number of moves that may be made now.
     fn left(self, arrivals: u64, made: u64) -> u32 {
         let Self::PerHundred(rate) = self else { return 0 };
         let left = (arrivals * rate / 100).saturating_sub(made);
@@ -152,7 +152,8 @@ pub struct TesseraPlacer {
     moves: Moves,
     arrived: u64,
     moved: u64,
-    /// What no moves could make room for. Nothing departs while arrivals are answered, so that none will later.
+    /// Requests for which no moves could make room. Nothing departs while arrivals are answered, so that none will
+    /// later.
     hopeless: BTreeSet<Ask>,
 }
 

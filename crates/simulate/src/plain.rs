@@ -34,7 +34,7 @@ impl Models {
     }
 }
 
-/// What one worker asks for, with its models as bits.
+/// The request of one worker, with its models as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request {
     /// Thousandths of a processor.
@@ -67,9 +67,9 @@ pub struct PlainNode {
     pub cards: Vec<u32>,
     /// Free MiB of each card, where it is known.
     pub card_memory: Option<Vec<u64>>,
-    /// What it had when it was empty.
+    /// Thousandths of a processor of the empty node.
     pub cpu_capacity: u64,
-    /// What it had when it was empty.
+    /// MiB of the empty node.
     pub memory_capacity: u64,
     /// The bit of the cards' model; no bit without cards.
     model: u128,
@@ -82,7 +82,7 @@ impl PlainNode {
         self.cards.get(card).is_some_and(|free| *free >= request.milli) && memory >= request.card_memory
     }
 
-    /// Whether its cards are of a model asked for, or none is asked for.
+    /// Returns whether the node's cards are of a model asked for, or no card is asked for.
     #[must_use]
     pub const fn is_accepted_by(&self, request: &Request) -> bool {
         request.cards == 0 || self.model & request.models != 0
@@ -128,7 +128,7 @@ impl PlainNode {
     }
 }
 
-/// Where one worker goes.
+/// The place of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Number of the node, from 0.
@@ -137,7 +137,7 @@ pub struct Place {
     pub cards: Vec<usize>,
 }
 
-/// Why a placement is impossible.
+/// The reason why a placement is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Impossible {
     /// No such node, or it lacks processors, memory or the right model.
@@ -184,7 +184,7 @@ impl PlainCluster {
         }
     }
 
-    /// Whether one worker fits anywhere.
+    /// Returns whether one worker fits anywhere.
     #[must_use]
     pub fn fits(&self, request: &Request) -> bool {
         self.nodes.iter().any(|node| node.fits(request))

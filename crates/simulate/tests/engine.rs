@@ -44,7 +44,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// What fits by the rules of the trace is placed, what does not is not, and every place is possible; with moves
+    /// Requests that fit by the rules of the trace are placed, others are not, and every place is possible; with moves
     /// and without.
     #[test]
     fn the_mapping_is_exact(nodes in nodes(), asks in asks(), moves in any::<bool>()) {

@@ -59,7 +59,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// What each policy makes as large as it can, from its definition.
+    /// The quantity that each policy maximizes, from its definition.
     fn merit(&self, named: Named, place: &Place) -> i64 {
         let node = &self.cluster.nodes[place.node];
         let nodes = || self.cluster.nodes.iter();

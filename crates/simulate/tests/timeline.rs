@@ -48,7 +48,7 @@ fn a_preempted_job_goes_on_where_it_stopped() {
     assert_eq!(run.duration_s, 130.0, "100 s and 30 s after one another, nothing lost");
 }
 
-/// What the cluster could never hold is refused, and what has no times cannot be played.
+/// A job that the cluster could never hold is refused, and a job without times cannot be played.
 #[test]
 fn what_can_never_run_is_said_so() {
     let run = run(Choice::Tessera, &[job("huge", 0, 1, 3, 1000), job("small", 0, 1, 1, 1)]);

@@ -1,4 +1,4 @@
-//! Where a slice server listens.
+//! The address on which a slice server listens.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 

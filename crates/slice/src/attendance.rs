@@ -1,4 +1,4 @@
-//! How a slice server knows that the host of its program is still there.
+//! The attendance of a program's host: signs by which a slice server knows that the host is still there.
 //!
 //! A program outside of the pool has no agent that would see its host die. So whoever started it says, over a
 //! connection of its own, that it is there, some times in each lease; after a lease without a word the slice is given
@@ -25,10 +25,10 @@ const HERE: u8 = b'.';
 const OVER: u8 = b'o';
 /// Most hosts that are heard at a time: the one that counts, and those that the network has not given up yet.
 const MOST_HOSTS: u32 = 8;
-/// How long a host may be silent before its connection is given up. It comes again.
+/// The longest silence of a host before its connection is given up. The host connects again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What a server knows of the host of its program.
+/// The state of the host of the program, as the server knows it.
 #[derive(Debug)]
 pub struct Attended {
     heard: Mutex<Instant>,
@@ -50,13 +50,13 @@ impl Default for Attended {
 }
 
 impl Attended {
-    /// How long ago the host was last heard of.
+    /// The time since the host was last heard of.
     #[must_use]
     pub fn silent_for(&self) -> Duration {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Whether a host has come at all.
+    /// Returns whether a host has come at all.
     #[must_use]
     pub fn has_come(&self) -> bool {
         self.came.load(Ordering::Acquire)

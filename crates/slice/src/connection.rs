@@ -37,7 +37,7 @@ const LEAST_SHARED: usize = 128 << 10;
 /// 40 on a machine that sleeps itself, with nothing else to do. Most answers and next questions come sooner.
 const EAGER: Duration = Duration::from_micros(30);
 
-/// What came of waiting for a frame.
+/// The result of waiting for a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<'a> {
     /// The next frame.
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// What ends its waits for frames. Each wait costs one more call of the system from now on.
+    /// Returns the interrupter of this connection's waits for frames. Each wait costs one more system call from now on.
     ///
     /// # Errors
     /// When the system has no descriptor left.
@@ -153,7 +153,7 @@ impl Connection {
         }
     }
 
-    /// Whether the other side still holds its end, as far as is known.
+    /// Returns whether the other side's end is still open, as far as is known.
     pub fn is_open(&self) -> bool {
         if let Socket::Tcp(stream) = self.stream.get_ref()
             && silence::is_silent(stream)

@@ -1,8 +1,8 @@
-//! What can go wrong between a program and a slice server.
+//! Errors between a program and a slice server.
 
 use std::io;
 
-/// Why a connection could not be made or used.
+/// The reason why a connection could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address is none of the forms known.
@@ -11,50 +11,50 @@ pub enum Error {
     /// The server cannot be reached, or could not listen.
     #[error("slice server at {address}: {source}")]
     Unreachable {
-        /// Where it was looked for.
+        /// The address of the server.
         address: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The two cannot work together: they differ in what both must agree in, or another program has begun meanwhile.
     /// That does not change by itself.
     #[error("slice server at {address} refused: {reason}")]
     Unfit {
-        /// Who refused.
+        /// The address of the server that refused.
         address: String,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// The slice is another program's.
     #[error("slice server at {address} refused: {reason}")]
     Taken {
-        /// Who refused.
+        /// The address of the server that refused.
         address: String,
-        /// Whether that program is there, or may come again.
+        /// The state of that program: it is there, or may come again.
         reason: String,
     },
     /// One side does not want the other, and says why.
     #[error("slice server at {address} refused: {reason}")]
     Refused {
-        /// Who refused.
+        /// The address of the server that refused.
         address: String,
-        /// Why, for a person.
+        /// The reason, for a person.
         reason: String,
     },
     /// The other side ended the connection, or it broke.
     #[error("the connection to {peer} is lost ({cause})")]
     Lost {
-        /// Who was at the other end.
+        /// The other end of the connection.
         peer: String,
-        /// What was seen.
+        /// The cause that was seen.
         cause: String,
     },
     /// The other side sent what the protocol does not allow.
     #[error("{peer} broke the protocol: {what}")]
     Protocol {
-        /// Who did.
+        /// The side that broke it.
         peer: String,
-        /// What it did.
+        /// The violation.
         what: String,
     },
     /// Memory that both sides map could not be made.

@@ -13,14 +13,13 @@ use std::{
 
 use crate::{Error, neighbours::Neighbours, turn::Taken};
 
-/// How much time may be saved up, in time of the device: enough for even steps, too little to starve a neighbour.
+/// The most time that may be saved up, in time of the device: enough for even steps, too little to starve a neighbour.
 const BURST: Duration = Duration::from_millis(10);
-/// How long a slice keeps its turn while it has work: long beside what it takes to wake the next one up, short for a
-/// person.
+/// The longest turn of a slice that has work: long beside what it takes to wake the next one up, short for a person.
 const QUANTUM: Duration = Duration::from_millis(2);
-/// How long a neighbour may keep its turn before it is passed over.
+/// The longest turn of a neighbour before it is passed over.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How long one whose turn is over leaves the next to whoever waits: as long as it takes to wake up.
+/// The pause in which a slice whose turn is over leaves the next to whoever waits: as long as it takes to wake up.
 const STAND_BACK: Duration = Duration::from_micros(100);
 
 /// The bucket alone: no clock, no neighbours.
@@ -50,7 +49,7 @@ impl Bucket {
         self.balance = self.balance.max((self.balance + passed.as_secs_f64() * rate).min(most));
     }
 
-    /// Whether more was taken than there was.
+    /// Returns whether more was taken than there was.
     pub fn is_overdrawn(&self) -> bool {
         self.balance < 0.0
     }
@@ -60,7 +59,7 @@ impl Bucket {
         self.balance -= measured.as_secs_f64();
     }
 
-    /// How long until the next operation may start.
+    /// The time until the next operation may start.
     pub fn wait(&self, rate: f64) -> Duration {
         if self.balance >= 0.0 {
             return Duration::ZERO;
@@ -74,9 +73,9 @@ impl Bucket {
 pub struct Card {
     /// A file that the servers of its slices share.
     pub path: PathBuf,
-    /// Whether the slice takes what its neighbours leave.
+    /// True if the slice takes what its neighbours leave.
     pub elastic: bool,
-    /// Whether the card computes for one process at a time, so that its slices take turns.
+    /// True if the card computes for one process at a time, so that its slices take turns.
     pub turns: bool,
 }
 
@@ -197,7 +196,7 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// What part of the time a slice computes that always has an operation of this length to run.
+    /// The part of the time that a slice computes if it always has an operation of this length to run.
     fn part_of_time(operation: Duration, rate: f64) -> f64 {
         let (mut bucket, mut now, mut worked) = (Bucket::new(BURST), Duration::ZERO, Duration::ZERO);
         while now < Duration::from_secs(20) {

@@ -1,4 +1,4 @@
-//! How a program and a slice server find out that they belong together.
+//! The handshake by which a program and a slice server find out that they belong together.
 //!
 //! Three messages. The server names its versions and gives a nonce; the program names its own, and proves that it knows
 //! the token of the epoch; the server proves the same, and tells what the slice is. The token itself never travels: it
@@ -17,7 +17,7 @@ use crate::{Coming, Error, PROTOCOL};
 /// Most bytes of one message of the handshake.
 const LARGEST_MESSAGE: usize = 4096;
 
-/// What both sides must agree in, told by each.
+/// The versions in which both sides must agree, reported by each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// Protocol of operations ([`PROTOCOL`]).
@@ -38,7 +38,7 @@ impl Versions {
         }
     }
 
-    /// Why the two cannot work together, with both named.
+    /// The reason why the two cannot work together, with both named; `None`: they can.
     pub fn differ_from(&self, role: Role, program: &Self) -> Option<String> {
         if self.protocol != program.protocol {
             return Some(format!(
@@ -55,7 +55,7 @@ impl Versions {
     }
 }
 
-/// What binds a connection to an allocation.
+/// The credentials that bind a connection to an allocation.
 #[derive(Clone)]
 pub struct Credentials {
     /// Secret of this allocation, given to the program and to its servers only.
@@ -71,7 +71,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What a slice is, as its program sees it.
+/// The properties of a slice, as its program sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// Kind of the device behind it, as PyTorch names it.
@@ -84,7 +84,7 @@ pub struct Slice {
     pub sequence: u64,
 }
 
-/// Who comes to a slice server.
+/// The role in which somebody comes to a slice server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -97,7 +97,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// What its proof is made of, so that one role's is none for the other.
+    /// The word that the role's proof includes, so that a proof of one role is not valid for another.
     const fn word(self) -> &'static str {
         match self {
             Self::Program => "program",
@@ -120,7 +120,7 @@ struct Claim {
     nonce: String,
     epoch: u64,
     proof: String,
-    /// Which program comes. Absent from those of other protocols, which are refused by theirs.
+    /// The program that comes. Absent from messages of other protocols, which are refused for their protocol.
     #[serde(default)]
     coming: Option<Coming>,
 }
@@ -139,7 +139,7 @@ enum Answer {
     },
 }
 
-/// What the program knows once it is let in.
+/// The answer to a program that is let in.
 #[derive(Debug)]
 pub struct Welcome {
     /// The slice behind the connection.
@@ -244,9 +244,9 @@ pub fn of_program(
 
 /// The server's side, up to its decision: what is to be answered stands in [`Heard`].
 pub struct Heard {
-    /// Who came.
+    /// The role of the one who came.
     pub role: Role,
-    /// Which program, when one came.
+    /// The program, when one came.
     pub coming: Option<Coming>,
     server: String,
     program: String,
@@ -277,7 +277,7 @@ pub fn of_server(
 }
 
 impl Heard {
-    /// Why the program cannot be let in, when that stands already.
+    /// The reason why the program cannot be let in, when that is decided already.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What lies between a program and the slice server that computes for it: addresses, the handshake, frames, bulk data,
+//! The link between a program and the slice server that computes for it: addresses, the handshake, frames, bulk data,
 //! and the gate.
 //!
 //! A program issues operations ahead of their results; they travel as *frames* on one connection, in order, and the

@@ -1,4 +1,4 @@
-//! Where a slice server waits for its program.
+//! The listener on which a slice server waits for its program.
 //!
 //! Handshakes run beside each other, each with a deadline, and there are only so many at a time: a stranger who
 //! connects and says nothing keeps nobody out for long. One program at a time is let in, because a slice has
@@ -34,12 +34,12 @@ enum Accepting {
     Tcp(TcpListener),
 }
 
-/// Who is let in.
+/// The clients that are let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admits {
     /// The program of the slice, one at a time, and its host.
     Program,
-    /// So many other servers of the same card.
+    /// This many other servers of the same card.
     Followers(u32),
 }
 
@@ -51,7 +51,7 @@ impl Admits {
         }
     }
 
-    /// Why one who comes in this role is wrong here.
+    /// The reason why a client in this role is wrong here; `None`: it is right.
     const fn refusal(self, role: Role) -> Option<&'static str> {
         match (self, role) {
             (Self::Program, Role::Program | Role::Host) | (Self::Followers(_), Role::Follower) => None,
@@ -72,7 +72,7 @@ struct Door {
     attended: Arc<Attended>,
 }
 
-/// Who is waited for: a program, or somebody of this process who wants to be heard.
+/// The end of a wait: a program, or `None` for an interruption by somebody of this process.
 type Waited = Option<Connection>;
 
 /// A socket that listens, and the programs that came through the handshake.
@@ -118,7 +118,7 @@ impl Listener {
         self.door.owner().program().cloned()
     }
 
-    /// What is known of the host of the program.
+    /// The state of the host of the program, as far as is known.
     pub fn attended(&self) -> Arc<Attended> {
         Arc::clone(&self.door.attended)
     }
@@ -132,7 +132,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> &Address {
         &self.address
     }

@@ -1,4 +1,4 @@
-//! Who else computes on the card just now: a small file that the slice servers of one card map.
+//! The servers that compute on the card just now: a small file that the slice servers of one card map.
 //!
 //! One place for each server: its share, and when it last computed; and whose turn it is. A server has its place for
 //! as long as it holds a lock on it, which the kernel takes back from one that ends, whatever namespaces it was in. A
@@ -93,7 +93,7 @@ impl Neighbours {
         &self.table().places[usize::from(self.own)]
     }
 
-    /// Whose turn it is, and by which number this server takes it.
+    /// The turn of the card, and the number by which this server takes it.
     pub(crate) fn turn(&self) -> (&Turn, u8) {
         (&self.table().turn, self.own)
     }

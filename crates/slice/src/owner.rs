@@ -1,4 +1,4 @@
-//! Whose a slice is: the program whose tensors it holds, also while that is away.
+//! The owner of a slice: the program whose tensors it holds, also while that is away.
 //!
 //! A program that outlives its connections comes again, to this server or to another one that has its snapshot.
 //! Meanwhile any other that knows the token would wipe its tensors, or go on with them as if they were its own. So each
@@ -20,28 +20,28 @@ const LONGEST: usize = 64;
 /// A program that computes on a slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// What it shares with those before and after it, and with no other.
+    /// The name that it shares with its predecessors and successors, and with no other.
     pub family: String,
-    /// Which of them it is: those with a lower number are gone.
+    /// Its number in the family: programs with a lower number are gone.
     pub number: u64,
-    /// Whether it comes again when its connection breaks.
+    /// True if the program comes again when its connection breaks.
     pub returns: bool,
 }
 
-/// How a program comes.
+/// The announcement of a program that comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coming {
-    /// Which one.
+    /// The program itself.
     pub program: Program,
     /// It has tensors on the slice, and goes on with them. Otherwise it begins, and what is there is nobody's.
     pub goes_on: bool,
 }
 
-/// Whose the slice is.
+/// The owner of the slice; `None`: nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Owner(Option<Program>);
 
-/// Why one who comes is not let in.
+/// The reason why a program that comes is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Another program is connected.

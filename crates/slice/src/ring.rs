@@ -43,7 +43,7 @@ pub(crate) struct Rings {
 // SAFETY: the mapping lives as long as the value, and each counter is written by one side only.
 unsafe impl Send for Rings {}
 
-/// Which of the two rings.
+/// The direction of a ring, which tells the two apart.
 #[derive(Clone, Copy)]
 pub(crate) enum Direction {
     ToServer,

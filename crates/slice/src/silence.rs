@@ -1,4 +1,4 @@
-//! How long the other side of a network connection may say nothing.
+//! Limits on the silence of the other side of a network connection.
 //!
 //! A side that computes for minutes takes nothing off its connection meanwhile, and is well: its host still
 //! acknowledges. One whose host is gone acknowledges nothing. Where nothing is under way keep-alives tell the two
@@ -10,9 +10,9 @@ use std::{io, net::TcpStream, os::fd::AsRawFd, time::Duration};
 
 use nix::libc;
 
-/// How long one wait in the kernel takes at most before the other side is looked at.
+/// The longest wait in the kernel before the other side is looked at.
 pub(crate) const LOOK: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(7) };
-/// How long the other host may acknowledge nothing.
+/// The longest time in which the other host may acknowledge nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Questions whether there is room again that must have gone without an answer: the kernel asks ever more seldom.
 const UNANSWERED: u8 = 3;
@@ -41,7 +41,7 @@ pub(crate) fn wait<T>(stream: &TcpStream, mut once: impl FnMut() -> io::Result<T
     }
 }
 
-/// Whether the other host has acknowledged nothing for so long that it is gone.
+/// Returns whether the other host has acknowledged nothing for so long that it is gone.
 pub(crate) fn is_silent(stream: &TcpStream) -> bool {
     seen(stream).is_ok_and(|seen| is_gone(&seen))
 }

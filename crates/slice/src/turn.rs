@@ -1,4 +1,4 @@
-//! Whose turn it is on a card that computes for one process at a time.
+//! The turn on a card that computes for one process at a time.
 //!
 //! Such a card stretches what it computes for one slice by what it computes for another meanwhile, and the time that an
 //! operation takes says little about its work. So the slices of the card compute in turns, and each measures only
@@ -16,7 +16,7 @@ use nix::libc;
 
 /// Bits of a holder's number; above them it counts its turns, so that two of them differ.
 const NUMBER_BITS: u32 = 8;
-/// How long one waits before it says again that it does.
+/// The interval at which a waiting server reports again that it waits.
 const SAY: Duration = Duration::from_millis(10);
 
 /// In memory that the servers of a card share. Zeroed, it is nobody's turn.

@@ -1,4 +1,4 @@
-//! What a durable append costs, alone and in company: `cargo bench -p tessera-store`.
+//! The cost of a durable append, alone and in company: `cargo bench -p tessera-store`.
 //!
 //! The folder is made below the current one, or below TESSERA_BENCH_DIR: a folder in memory would measure nothing.
 

@@ -71,7 +71,7 @@ struct PartialBody {
     name: Bytes,
 }
 
-/// Where the log begins.
+/// The position at which the log begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     /// Last entry that was purged.

@@ -1,4 +1,4 @@
-//! How a record lies on the disk: one version byte, a CRC-32, then the body.
+//! The frame of a record on the disk: one version byte, a CRC-32, then the body.
 //!
 //! The checksum covers the version, the column family, the key and the body, so that a value which is intact but lies
 //! under another key is found too. The first five bytes keep this form in every later version (L7): a checksum that
@@ -15,7 +15,7 @@ pub(crate) const FRAME_VERSION: u8 = 1;
 
 const HEADER: usize = 5;
 
-/// What to do about a bad record: never repair by guessing, take the member's data from the others (L7).
+/// The remedy for a bad record: never repair by guessing, take the member's data from the others (L7).
 pub(crate) const REMEDY: &str = "nothing was skipped or repaired; keep a copy of the data folder, then replace this \
     member by a new one with an empty data folder";
 
@@ -52,7 +52,7 @@ impl Family {
     }
 }
 
-/// What is wrong with a frame, before it is known where the frame lies.
+/// A defect of a frame, before it is known where the frame lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The record should be there and is not.

@@ -46,7 +46,7 @@ pub(crate) fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a scan calls with each entry's index and frame; `false` ends the scan.
+/// The callback of a scan, called with each entry's index and frame; `false` ends the scan.
 pub(crate) type Visit<'a> = dyn FnMut(u64, Bytes) -> Result<bool, StoreError> + 'a;
 
 /// A value by key, and the log in order: all that opening a store and reading it need.
@@ -160,7 +160,7 @@ pub(crate) fn hole(path: &Path, missing: u64, next: u64) -> StoreError {
     StoreError::Hole { path: path.to_owned(), missing, next, remedy: REMEDY }
 }
 
-/// What was read of a range.
+/// The records read from a range on the disk.
 pub(crate) struct DiskRead {
     pub(crate) records: Vec<LogRecord>,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong between a member and its disk, said so that an operator knows what to do next.
+//! Errors between a member and its disk, worded so that an operator knows what to do next.
 //!
 //! Every variant can be cloned, because one failed write fails every request of its batch. Nothing here is retried by
 //! the store: after a failed write it refuses all further ones until it is opened again (see [`StoreError::Failed`]).
@@ -27,10 +27,10 @@ pub enum StoreError {
         family: &'static str,
         /// Index or name of the record.
         key: Box<str>,
-        /// What an intact record would have had.
+        /// The value that an intact record would have.
         expected: Box<str>,
         found: Box<str>,
-        /// What the operator does about it.
+        /// The remedy for the operator.
         remedy: &'static str,
     },
 
@@ -43,7 +43,7 @@ pub enum StoreError {
         missing: u64,
         /// Index of the next entry that exists, or where the log should end.
         next: u64,
-        /// What the operator does about it.
+        /// The remedy for the operator.
         remedy: &'static str,
     },
 
@@ -56,7 +56,7 @@ pub enum StoreError {
     UnknownFormat {
         /// Data folder of the store.
         path: PathBuf,
-        /// Which record or `the store`.
+        /// The name of the record, or `the store`.
         what: String,
         /// Version found.
         found: u32,
@@ -73,7 +73,7 @@ pub enum StoreError {
         /// Data folder of the store.
         path: PathBuf,
         doing: &'static str,
-        /// What the operating system or RocksDB said.
+        /// The error of the operating system or of RocksDB.
         #[source]
         source: Cause,
     },
@@ -84,7 +84,7 @@ pub enum StoreError {
         /// Data folder of the store.
         path: PathBuf,
         doing: &'static str,
-        /// What the operating system or RocksDB said.
+        /// The error of the operating system or of RocksDB.
         #[source]
         source: Cause,
     },
@@ -153,7 +153,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the cause is a full disk, directly or as the first failure of a store that refuses writes since.
+    /// Returns whether the cause is a full disk, directly or as the first failure of a store that refuses writes since.
     pub fn is_full(&self) -> bool {
         match self {
             StoreError::Full { .. } => true,
@@ -162,7 +162,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the record itself is bad: the member must stop and its data must be replaced from the others.
+    /// Returns whether the record itself is bad: the member must stop and its data must be replaced from the others.
     pub fn is_damage(&self) -> bool {
         matches!(self, StoreError::Damaged { .. } | StoreError::Hole { .. } | StoreError::UnknownFormat { .. })
     }

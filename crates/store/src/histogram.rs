@@ -1,4 +1,4 @@
-//! How long synced writes took, as a histogram that a metrics endpoint can export as it is.
+//! Durations of synced writes, as a histogram that a metrics endpoint can export as it is.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ pub(crate) const VOTE: &[u8] = b"vote";
 /// The last committed entry.
 pub(crate) const COMMITTED: &[u8] = b"committed";
 pub(crate) const IDENTITY: &[u8] = b"identity";
-/// What was purged and where the log begins.
+/// The last purged entry and the beginning of the log.
 pub(crate) const START: &[u8] = b"start";
 /// The whole snapshots.
 pub(crate) const SNAPSHOTS: &[u8] = b"snapshots";

@@ -35,7 +35,7 @@ impl StoreReader {
         Ok(Self { source, path: path.to_owned(), view, shelf })
     }
 
-    /// Which member of which cluster the store belongs to (opaque bytes of consensus).
+    /// The cluster and the member that the store belongs to (opaque bytes of consensus).
     #[must_use]
     pub fn identity(&self) -> Option<Bytes> {
         self.view.identity.clone()

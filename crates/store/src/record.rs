@@ -1,4 +1,4 @@
-//! What a store keeps, in its own words: this crate knows neither openraft nor the ledger.
+//! Records of a store, in its own words: this crate knows neither openraft nor the ledger.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What is asked of the disk, in words of the log, and what it becomes in words of keys and values.
+//! Requests to the disk, in terms of the log, and their encoding as changes of keys and values.
 //!
 //! Both stores write through [`Request::encode`], so that what a modelled disk holds is what a real one would hold.
 
@@ -14,7 +14,7 @@ use crate::record::{EntryId, LogRecord, SnapshotRecord};
 use crate::store::{Done, SnapshotDone};
 use crate::view::Mark;
 
-/// How many whole snapshots are kept: the newest, and the one that a transfer may still be reading.
+/// The number of whole snapshots that are retained: the newest, and the one that a transfer may still be reading.
 const KEPT_SNAPSHOTS: usize = 2;
 
 /// One request that was accepted. It is written whole or not at all.
@@ -24,7 +24,7 @@ pub(crate) enum Request {
     Append { records: Vec<LogRecord>, start: Option<Start> },
     /// The new vote.
     Vote(Bytes),
-    /// Whose store this is.
+    /// The identity of the store's owner.
     Identity(Bytes),
     /// Entries to remove at the end, and where the log begins if that is open again.
     Truncate { entries: Range<u64>, start: Option<Start> },
@@ -40,7 +40,7 @@ pub(crate) enum Request {
     Discard { id: SnapshotId, received: bool },
 }
 
-/// Where the encoded changes go.
+/// The destination of the encoded changes.
 pub(crate) trait Changes {
     fn put(&mut self, family: Family, key: &[u8], frame: Vec<u8>);
     fn remove(&mut self, family: Family, key: &[u8]);
@@ -144,7 +144,7 @@ fn encode_whole(new: &Whole, received: bool, whole: &mut Vec<Whole>, changes: &m
     changes.put(Family::Meta, keys::SNAPSHOTS, body::seal_snapshots(whole));
 }
 
-/// Whom to tell when a request is durable or has failed.
+/// The receiver of the result when a request is durable or has failed.
 pub(crate) enum Answer {
     Nobody,
     /// A caller who waits for durability.
@@ -166,10 +166,10 @@ impl Answer {
 
 /// A request on its way to the disk. Refused ones travel too, so that answers come in the order of the calls.
 pub(crate) struct Submission {
-    /// What to write; `None` when there is nothing to change.
+    /// The request to write; `None` when there is nothing to change.
     pub(crate) request: Result<Option<Request>, StoreError>,
     pub(crate) answer: Answer,
-    /// How far the log reaches with this request.
+    /// The position up to which the log reaches with this request.
     pub(crate) mark: Mark,
 }
 

@@ -1,4 +1,4 @@
-//! When the reserve is given up and when it is made again; the same for both disks.
+//! The conditions for giving up the reserve and for making it again; the same for both disks.
 
 /// Below so many free bytes at opening, a reserve of `size` bytes is given up.
 pub(crate) fn releases_below(size: u64) -> u64 {

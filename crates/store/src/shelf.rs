@@ -1,4 +1,4 @@
-//! Which snapshots there are: the whole ones, the one that is being received, and ids for new ones.
+//! The snapshots of a store: the whole ones, the one that is being received, and ids for new ones.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
@@ -51,13 +51,13 @@ pub(crate) struct Shelf {
     partial: Option<Partial>,
 }
 
-/// What to do for a named snapshot.
+/// The id to use for a named snapshot, and its beginning.
 pub(crate) struct Resumed {
     pub(crate) id: SnapshotId,
     pub(crate) begun: Begun,
 }
 
-/// Whether a named snapshot is new.
+/// The beginning of a named snapshot: an earlier transfer, or now.
 pub(crate) enum Begun {
     /// It was there; the disk knows how much of it.
     Before,

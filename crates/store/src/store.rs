@@ -41,7 +41,7 @@ pub struct LogState {
     pub last: Option<EntryId>,
 }
 
-/// What has arrived of a snapshot that is being written.
+/// The part of a snapshot in progress that has been stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotProgress {
     /// Number of chunks stored, from the first on, without a gap.
@@ -63,7 +63,7 @@ pub enum Reserve {
     Released,
 }
 
-/// What the store says about itself, for metrics and `cluster status`.
+/// The status that a store reports, for metrics and `cluster status`.
 #[derive(Clone, Debug)]
 pub struct StoreStatus {
     /// Data folder.
@@ -73,7 +73,7 @@ pub struct StoreStatus {
     /// Bytes that are free on the file system (for unprivileged writers); `None` when the system did not say.
     pub free_bytes: Option<u64>,
     pub reserve: Reserve,
-    /// How long synced writes took.
+    /// Durations of synced writes.
     pub syncs: SyncHistogram,
     /// Requests handed in and not yet written.
     pub queued: usize,
@@ -135,8 +135,8 @@ pub trait Store: Send + Sync + 'static {
     /// never answered as "no entry".
     fn read(&self, range: Range<u64>, max_bytes: u64) -> Result<Vec<LogRecord>, StoreError>;
 
-    /// Which member of which cluster this store belongs to (opaque bytes of consensus); `None` in a new store. A member
-    /// that is known under its id and finds `None` has lost its data and must be refused by whoever reads this.
+    /// The cluster and the member that this store belongs to (opaque bytes of consensus); `None` in a new store. A
+    /// member that is known under its id and finds `None` has lost its data and must be refused by whoever reads this.
     ///
     /// # Errors
     /// [`StoreError::Closed`] after a crash of the modelled disk.
@@ -175,14 +175,14 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::SnapshotGone`], [`StoreError::NoSuchChunk`], [`StoreError::Damaged`], [`StoreError::Io`].
     fn snapshot_chunk(&self, record: &SnapshotRecord, n: u32) -> Result<Bytes, StoreError>;
 
-    /// What the store says about itself; asks the file system, so not for hot paths.
+    /// Returns the status of the store; asks the file system, so not for hot paths.
     fn status(&self) -> StoreStatus;
 }
 
 /// A snapshot that is being written, chunk by chunk. Its calls may wait for the disk: make them where waiting
 /// is allowed.
 pub trait SnapshotWriter: Send {
-    /// What is stored so far; after [`Store::begin_snapshot_named`] also what an earlier transfer left.
+    /// The part stored so far; after [`Store::begin_snapshot_named`] including chunks of an earlier transfer.
     fn progress(&self) -> SnapshotProgress;
 
     /// Stores the next chunk.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::record::LogRecord;
 
-/// What an entry costs beside its payload, roughly.
+/// The approximate cost of an entry in bytes beside its payload.
 const OVERHEAD: usize = 64;
 
 /// A run of neighbouring entries that ends with the log's last.

@@ -1,4 +1,4 @@
-//! What the store would say now: the state after every request that was accepted, durable or not.
+//! The current answers of the store: the state after every request that was accepted, durable or not.
 //!
 //! The view decides whether a request is legal and what it means for the disk; it knows no disk itself. It also holds
 //! the newest entries (at least those that are not written yet), so that reading the tail of the log, which is what a
@@ -28,14 +28,14 @@ pub(crate) struct View {
     removals: u64,
 }
 
-/// How far the log was written: handed to the disk with a request, handed back when it is written.
+/// The position up to which the log was written: handed to the disk with a request, handed back when it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     removals: u64,
     last: Option<u64>,
 }
 
-/// How to read a range: first from the disk, then from memory.
+/// The plan for reading a range: first from the disk, then from memory.
 pub(crate) struct ReadPlan {
     /// Indices that are on the disk only; every one of them must be there.
     pub(crate) disk: Range<u64>,
@@ -165,7 +165,7 @@ impl View {
         Ok(Some(Request::Purge { entries, start: self.start }))
     }
 
-    /// How far the log reaches now; to be given back to [`View::written`].
+    /// The current end of the log; to be given back to [`View::written`].
     pub(crate) fn mark(&self) -> Mark {
         Mark { removals: self.removals, last: self.last.map(|last| last.index) }
     }
@@ -178,7 +178,7 @@ impl View {
         }
     }
 
-    /// How to read `range` as far as the log reaches.
+    /// Plans the reading of `range` as far as the log reaches.
     pub(crate) fn plan_read(&self, range: Range<u64>, max_bytes: u64) -> ReadPlan {
         let start = range.start.max(self.first());
         let end = range.end.min(self.end()).max(start);

@@ -37,14 +37,14 @@ struct Run {
     disk: MemoryDisk,
     store: Arc<dyn Store>,
     now: Model,
-    /// What is on the disk.
+    /// The content of the disk.
     flushed: Model,
     pending: Vec<Waiting>,
 }
 
 /// A pending request.
 struct Waiting {
-    /// What it makes of the disk.
+    /// The content of the disk after the request.
     after: Model,
     accepted: bool,
     answer: Receiver<Result<(), StoreError>>,

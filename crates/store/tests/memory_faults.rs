@@ -1,4 +1,4 @@
-//! What a modelled disk does to a store: crashes, damage, no room; and that none of it is met with silence.
+//! Effects of a modelled disk on a store: crashes, damage, no room; and that none of it is met with silence.
 
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};

@@ -163,7 +163,7 @@ fn check(folder: &Path, announced: &Announced) {
     }
 }
 
-/// Of all the snapshots the kills interrupted, opening has left nothing.
+/// Checks that opening has left nothing of all the snapshots that the kills interrupted.
 fn check_chunks(folder: &Path) {
     let families = ["default", "log", "meta", "snapshot"];
     let db = DB::open_cf(&Options::default(), folder.join("db"), families).expect("opens raw");

@@ -43,7 +43,7 @@ impl BucketServer {
         format!("s3://{BUCKET}/{prefix}")
     }
 
-    /// Where it is, a `host:port`.
+    /// The address of the bucket's server, a `host:port`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address

@@ -74,8 +74,8 @@ pub fn card(kind: CardKind, tflops: u64, memory_mib: u64) -> CardDescription {
     }
 }
 
-/// What an agent tells of a worker's part of a checkpoint that it saved on its own disk: the one with that number among
-/// those of the attempt, of a program that wrote so many bytes and did not say how far it is.
+/// An agent's report of a worker's part of a checkpoint that is saved on its own disk: the part's number among those of
+/// the attempt, and the bytes of a program that did not report its progress.
 #[must_use]
 pub fn saved(sequence: u64, bytes: u64) -> SavedPart {
     SavedPart {
@@ -89,7 +89,7 @@ pub fn saved(sequence: u64, bytes: u64) -> SavedPart {
     }
 }
 
-/// How a worker ended that says nothing of it: by itself or by somebody else, with a code if it had one.
+/// The exit of a worker that says nothing of it: by itself or by somebody else, with a code if it had one.
 #[must_use]
 pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
     WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new(), not_saved: String::new() }

@@ -21,10 +21,10 @@ use crate::locked;
 const SPAN: usize = 1 << 45;
 const STEP: usize = 64;
 const NEW: &CStr = c"dltensor";
-/// What DLPack calls a device that is none of those it knows; PyTorch takes it for the one that is registered with it.
+/// DLPack's type of a device that is none of those it knows; PyTorch takes it for the one that is registered with it.
 const EXTENSION: i32 = 12;
 
-/// What a program holds at its slice server.
+/// The memory that a program holds at its slice server.
 pub(crate) struct Held {
     base: usize,
     /// In a process that was forked: all that is there belongs to the parent, and locks may never be free again.
@@ -244,7 +244,7 @@ unsafe extern "C" fn release(managed: *mut Managed) {
     handle.form.held.let_go(handle.name, handle.bytes);
 }
 
-/// Of a capsule that is gone. One that PyTorch has taken has another name.
+/// The destructor of a capsule that is gone. A capsule that PyTorch has taken has another name.
 unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
     // SAFETY: Python passes the capsule; its name says that it still holds what `handle` has put there.
     unsafe {

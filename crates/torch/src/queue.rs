@@ -18,7 +18,7 @@ use crate::{
     locked,
 };
 
-/// How long the tail of a batch waits at most, and how often that is looked at.
+/// The longest wait of the tail of a batch, and the interval at which that is looked at.
 const OLD: Duration = Duration::from_micros(200);
 const LOOK: Duration = Duration::from_micros(300);
 const FULL: usize = 256 << 10;
@@ -347,8 +347,8 @@ impl Queue {
     }
 }
 
-/// So that the slice does not idle while the program thinks. An error is kept, and raised where the program uses the
-/// card next.
+/// Sends batches that have waited too long, so that the slice does not idle while the program thinks. An error is
+/// recorded, and raised where the program uses the card next.
 fn send_what_is_old(shared: &Shared) {
     loop {
         thread::sleep(LOOK);

@@ -23,8 +23,8 @@ struct State {
     error: CString,
 }
 
-/// What C++ sees of a connection. One thread at a time calls it: the dispatcher and the executor hold a lock of
-/// their own.
+/// A connection as C++ sees it. One thread at a time calls it: the dispatcher and the executor hold a lock of their
+/// own.
 #[repr(C)]
 pub(crate) struct Transport {
     state: *mut c_void,
@@ -116,7 +116,7 @@ extern "C" fn error(state: *mut c_void) -> *const c_char {
     unsafe { &*state.cast::<State>() }.error.as_ptr()
 }
 
-/// What C++ sees of a gate.
+/// A gate as C++ sees it.
 #[repr(C)]
 pub(crate) struct Gate {
     state: *const Mutex<tessera_slice::Gate>,

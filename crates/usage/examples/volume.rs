@@ -1,4 +1,5 @@
-//! How large accounts become, and how long sums over them take: `cargo run -p tessera-usage --example volume -- ROWS`.
+//! The size of large accounts, and the time that sums over them take:
+//! `cargo run -p tessera-usage --example volume -- ROWS`.
 
 #![expect(clippy::print_stdout, reason = "what a developer runs by hand prints for its developer")]
 

@@ -16,7 +16,7 @@ pub struct Class {
     pub model: String,
 }
 
-/// What is said of a job in the accounts.
+/// The facts of a job that the accounts record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
     pub id: JobId,
@@ -26,7 +26,7 @@ pub struct JobFacts {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What one worker holds of the cards of one class.
+/// The holding of one worker in cards of one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
     pub allocation: AllocationId,
@@ -34,7 +34,7 @@ pub struct Holding {
     pub rank: Rank,
     pub class: Class,
     pub blocks: u64,
-    /// What a block computes at the reference precision, in thousandths of a TFLOPS.
+    /// The performance of a block at the reference precision, in thousandths of a TFLOPS.
     pub block_milli_tflops: u64,
     /// Card memory in MiB.
     pub memory_mib: u64,
@@ -47,10 +47,10 @@ pub enum Change {
     Began { job: Arc<JobFacts>, holding: Holding },
     /// A worker holds nothing any more.
     Ended { allocation: AllocationId, rank: Rank },
-    /// What was computed under an allocation is lost: it ended by preemption or failure.
+    /// The computation under an allocation is lost: it ended by preemption or failure.
     Lost {
         allocation: AllocationId,
-        /// When the newest checkpoint that it left came to count: what it computed before is not lost.
+        /// The time when the newest checkpoint that it left came to count: what it computed before is not lost.
         saved_at: Option<LogTime>,
     },
 }
@@ -63,7 +63,7 @@ pub struct Entry {
     pub changes: Vec<Change>,
 }
 
-/// Who holds something now.
+/// The current holders.
 #[derive(Debug, Default)]
 pub struct Books {
     open: HashMap<AllocationId, Open>,
@@ -76,7 +76,7 @@ struct Open {
 }
 
 impl Books {
-    /// What an entry changed that touched these allocations; `state` is as the entry left it.
+    /// The changes made by an entry that touched these allocations; `state` is as the entry left it.
     pub fn note(&mut self, state: &State, touched: impl IntoIterator<Item = AllocationId>) -> Vec<Change> {
         let touched: BTreeSet<AllocationId> = touched.into_iter().collect();
         let mut changes = Vec::new();
@@ -142,7 +142,7 @@ fn facts(state: &State, id: JobId) -> Option<Arc<JobFacts>> {
     }))
 }
 
-/// What a worker holds, by class of card.
+/// The holdings of a worker, by class of card.
 fn holdings(state: &State, allocation: &Allocation, rank: Rank) -> Vec<Holding> {
     let mut classes: BTreeMap<Class, (u64, u64)> = BTreeMap::new();
     for slice in allocation.worker(rank).into_iter().flat_map(|worker| &worker.slices) {
@@ -169,7 +169,7 @@ fn holdings(state: &State, allocation: &Allocation, rank: Rank) -> Vec<Holding> 
     classes.into_iter().map(holding).collect()
 }
 
-/// What of an allocation that has left the ledger is lost: what no checkpoint holds that the job can go on from. One
+/// The loss of an allocation that has left the ledger: all that no checkpoint holds from which the job can resume. One
 /// that was cancelled, or met its own time limit, has lost nothing to the pool; one that failed for good has lost all.
 fn lost(state: &State, job: JobId, allocation: AllocationId) -> Option<Change> {
     let job = state.job(job)?;

@@ -60,7 +60,7 @@ CREATE TABLE gap (
 );
 ";
 
-/// Why the accounts cannot be kept or read.
+/// The reason for which the accounts cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     #[error(
@@ -69,7 +69,7 @@ pub enum UsageError {
     )]
     Sqlite {
         path: PathBuf,
-        /// What was to be done.
+        /// The operation that failed, as a participle.
         what: &'static str,
         #[source]
         source: rusqlite::Error,

@@ -15,11 +15,11 @@ use crate::books::{Change, Entry};
 use crate::database::{Database, UsageError};
 use crate::query::{Answer, Query};
 
-/// How long entries are gathered before they are written together, unless somebody asks.
+/// The time for which entries are gathered before they are written together, unless somebody asks.
 const GATHER: Duration = Duration::from_secs(1);
 /// Most entries that are written together.
 const MOST_GATHERED: usize = 4_096;
-/// How often, by the ledger's time, what is too old is looked for.
+/// The interval, in the ledger's time, at which records that are too old are looked for.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Keeper {
         Ok(Self { orders, path, failed })
     }
 
-    /// Whether accounts are kept still.
+    /// Returns whether accounts are still kept.
     #[must_use]
     pub fn keeps(&self) -> bool {
         !self.failed.load(Ordering::Relaxed)

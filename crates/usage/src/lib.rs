@@ -1,4 +1,4 @@
-//! What jobs have held, and for how long: the accounts of a pool, kept for longer than the ledger remembers.
+//! Holdings of jobs over time: the accounts of a pool, kept for longer than the ledger remembers.
 //!
 //! A job pays for the blocks and the card memory of its workers from the moment when all of its allocation's blocks are
 //! its own until each worker's stop is confirmed, in the ledger's own time. [`books`] reads that off the ledger entry

@@ -56,14 +56,14 @@ impl Sums {
 /// One group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// What all of it has in common: a number, a name, or the value of a label; empty: they have no such label.
+    /// The common key of the group: a number, a name, or the value of a label; empty: its jobs have no such label.
     pub key: String,
     /// The name of the job, in sums job by job.
     pub name: String,
     pub sums: Sums,
     /// The same by kind of card.
     pub kinds: Vec<(String, Sums)>,
-    /// How many jobs held something.
+    /// The number of jobs that held something.
     pub jobs: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct Gap {
 pub struct Answer {
     /// The groups, those with the most blocks first.
     pub rows: Vec<Row>,
-    /// How many groups there are beyond those.
+    /// The number of groups beyond those.
     pub left_out: u64,
     /// Everything together, also what was left out.
     pub total: Row,

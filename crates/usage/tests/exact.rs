@@ -76,7 +76,7 @@ impl World {
         world
     }
 
-    /// What each job holds now, by the owners of blocks.
+    /// The blocks that each job holds now, by the owners of blocks.
     fn held(&self) -> BTreeMap<JobId, u64> {
         let mut held = BTreeMap::new();
         for (_, card) in self.state.cards() {
@@ -252,7 +252,7 @@ fn a_member_that_took_over_a_state_says_what_it_does_not_know_and_counts_on_with
     assert_eq!(answer.gaps, [gap]);
 }
 
-/// What a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the
+/// Work that a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the
 /// accounts stays as it was. Accounts that an earlier release made are read on.
 #[test]
 fn lost_is_what_no_checkpoint_holds() {

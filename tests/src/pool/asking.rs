@@ -1,4 +1,4 @@
-//! What a pool is asked: through the API and by the command line.
+//! Requests to a pool: through the API and by the command line.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How the processes of a pool are ended.
+//! Ways to end the processes of a pool.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! What kind of pool a test wants.
+//! The options of a test's pool.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ pub const REFERENCE_POOL: [&[CardSpec]; 4] = [
     &[("gpu", 14), ("gpu", 14), ("npu", 15), ("fpga", 12)],
 ];
 
-/// What kind of pool a test wants.
+/// The kind of pool that a test wants.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub members: usize,
     /// The cards of each node.
     pub nodes: Vec<Vec<CardSpec>>,
-    /// What each of them is besides, in lines of the inventory.
+    /// Further properties of each card, in lines of the inventory.
     pub card_lines: &'static str,
     /// Lease times in milliseconds: heartbeat, stop, kill, regrant.
     pub lease: [u64; 4],
@@ -31,13 +31,13 @@ pub struct Options {
     pub far_node: Option<(usize, PathBuf)>,
     /// Nodes whose cards are the processors of this machine, after the others.
     pub local_nodes: usize,
-    /// What `cluster init` is told beside the members.
+    /// Arguments of `cluster init` beside the members.
     pub init: Vec<&'static str>,
-    /// Whether each node registers before the next one starts, so that blocks are numbered in the order given.
+    /// True if each node registers before the next one starts, so that blocks are numbered in the order given.
     pub in_order: bool,
-    /// What members, by place, are started with besides.
+    /// Further arguments of members, by place.
     pub member_arguments: Vec<(usize, &'static str)>,
-    /// What the configuration files of members say besides.
+    /// Further text of the configuration files of members.
     pub member_config: String,
     /// The text of the configuration files of agents; [`super::PROGRAMS`] stands for the folder of the programs.
     pub agent_config: String,

@@ -1,4 +1,4 @@
-//! What machines and supervisors suffer: they get no turn, are killed, or lose power.
+//! Failures of machines and supervisors: they get no turn, are killed, or lose power.
 
 use rand::Rng;
 use tessera_agent::worker::WorkerId;

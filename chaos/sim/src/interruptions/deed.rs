@@ -1,4 +1,4 @@
-//! What is done to jobs on purpose, through the API.
+//! Operations on jobs that are made on purpose, through the API.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub const CARD: u64 = 16;
 /// Nodes of such a pool.
 pub const NODES: usize = 4;
 
-/// What is asked of the pool.
+/// An operation that is asked of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// Submit a job of a kind, by a name.

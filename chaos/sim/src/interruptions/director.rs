@@ -17,16 +17,16 @@ use crate::oracle::Violation;
 use crate::scenario::Scenario;
 use crate::simulation::Simulation;
 
-/// What was asked is asked again after so long, when nothing came of it.
+/// Time after which an order that had no effect is given again.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Within so long a pool in which nothing is wrong any more comes to rest.
 const RESTS_WITHIN: Duration = Duration::from_secs(120);
-/// How often one pair is tried.
+/// Number of tries of one pair.
 const TRIES: u32 = 6;
 
 /// Somebody is hit.
 pub struct Hit {
-    /// When, and who.
+    /// The moment, and the victim.
     pub pair: Pair,
     pub fault: Fault,
     pub lasts: Duration,
@@ -35,7 +35,7 @@ pub struct Hit {
 pub struct Director {
     reader: Reader,
     random: SmallRng,
-    /// Whether victims are hit in the very step; otherwise some time after it now and then.
+    /// True if victims are hit in the very step; otherwise some time after it now and then.
     at_once: bool,
     /// The next one last.
     to_come: Vec<Pair>,
@@ -43,7 +43,7 @@ pub struct Director {
     /// Scenes so far, and how often the present pair was tried.
     scenes: u32,
     tries: u32,
-    /// What was asked last, and when.
+    /// The last order, and the time at which it was given.
     asked: Option<(Order, Duration)>,
     /// Since when no scene is played.
     idle_since: Duration,
@@ -59,7 +59,7 @@ impl Director {
         Self { reader, random, at_once, to_come, scene: None, scenes: 0, tries: 0, asked: None, idle_since }
     }
 
-    /// Whether every scene is over.
+    /// Returns whether every scene is over.
     pub fn is_done(&self) -> bool {
         self.scene.is_none() && self.to_come.is_empty()
     }

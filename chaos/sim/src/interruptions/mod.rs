@@ -20,7 +20,7 @@ pub use victim::Victim;
 /// Runs over which all pairs are spread: each seed has the share of its remainder.
 pub const SHARES: u64 = 4;
 
-/// Who is hit, and when.
+/// A moment, and the victim that is hit then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
     pub moment: Moment,
@@ -34,7 +34,7 @@ impl Pair {
         Moment::ALL.into_iter().flat_map(of)
     }
 
-    /// Those that a seed makes.
+    /// The pairs that a seed makes.
     pub fn shared_out(seed: u64) -> impl Iterator<Item = Self> {
         (0..).zip(Self::all()).filter(move |(place, _)| place % SHARES == seed % SHARES).map(|(_, pair)| pair)
     }

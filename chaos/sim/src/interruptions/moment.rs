@@ -28,7 +28,7 @@ pub enum Moment {
     GivenUp,
     /// A person suspends a job.
     Suspended,
-    /// What a job saved when it was stopped is told.
+    /// The last save of a job that was stopped is reported.
     Saved,
     /// A job that was suspended is granted a place again.
     Resumed,
@@ -54,9 +54,9 @@ pub struct Spot {
 pub struct Sighting {
     pub moment: Moment,
     pub job: JobId,
-    /// Where it computes or did, or what it saved lies.
+    /// The spot where the job computes or did, or where its checkpoint lies.
     pub source: Option<Spot>,
-    /// Where it is to compute.
+    /// The spot where the job is to compute.
     pub target: Option<Spot>,
 }
 
@@ -96,7 +96,8 @@ impl Moment {
         }
     }
 
-    /// Who can be hit then: a worker only where one is or will be at once, a target only where there is one.
+    /// The victims that can be hit then: a worker only where one is or will be at once, a target only where there is
+    /// one.
     pub const fn victims(self) -> &'static [Victim] {
         use Victim::{
             LeaderCutOff, LeaderDies, LeaderHandsOver, LeaderParted, SourceAgent, SourceMachine, SourceWorker,
@@ -168,7 +169,7 @@ fn spot(entry: &Applied, allocation: AllocationId, rank: Rank) -> Option<Spot> {
     Some(Spot { node: held.worker(rank)?.node, worker })
 }
 
-/// Where a job was, by its history.
+/// The spot where a job was, by its history.
 fn left(entry: &Applied, job: JobId, allocation: AllocationId) -> Option<Spot> {
     let attempt = entry.after.job(job)?.history.iter().find(|attempt| attempt.allocation == allocation)?;
     let worker = WorkerId { allocation, epoch: attempt.epoch, rank: Rank(0) };
@@ -206,7 +207,7 @@ const fn moved(event: &Event) -> Option<MoveId> {
     }
 }
 
-/// How a move has ended; `None`: with its job, or for another purpose.
+/// The moment of a move's end; `None`: it ended with its job, or for another purpose.
 fn ended(entry: &Applied, of: JobId) -> Option<Moment> {
     entry.events.iter().find_map(|event| match event {
         Event::Job { job, to: JobState::Running, reason: Reason::Started, .. } if *job == of => Some(Moment::Confirmed),

@@ -35,7 +35,7 @@ pub enum Standing {
     Over,
     /// The moment never came, or whoever was to be hit was not there.
     Missed,
-    /// What must not be.
+    /// A requirement was violated: the description of it.
     Broken(String),
 }
 
@@ -69,7 +69,7 @@ impl Scene {
         }
     }
 
-    /// What happens to the victim, once it is time and it is there.
+    /// The fault that hits the victim, and its duration, once it is time and the victim is there.
     pub fn hit(&mut self, pool: &Simulation, random: &mut SmallRng) -> Option<(Fault, Duration)> {
         let (sighting, at) = self.sighting.as_ref().filter(|(_, at)| self.hit_at.is_none() && *at <= now())?;
         let fault = self.pair.victim.fault(sighting, pool, random)?;
@@ -101,7 +101,7 @@ impl Scene {
         }
     }
 
-    /// What is to be asked of the pool now.
+    /// The order to give to the pool now.
     pub fn wish(&self, state: &State) -> Option<Order> {
         match self.hit_at {
             None => self.lead_up(state),
@@ -114,7 +114,7 @@ impl Scene {
         state.job(self.job?).map(|job| &**job)
     }
 
-    /// What leads to the moment.
+    /// The next order that leads to the moment.
     fn lead_up(&self, state: &State) -> Option<Order> {
         let Some(job) = self.job(state) else { return self.submission(state) };
         let saved = job.checkpoints.that_count().next().is_some();
@@ -155,7 +155,7 @@ impl Scene {
     }
 }
 
-/// Whether a worker of a job was stopped because nobody renewed its lease.
+/// Returns whether a worker of a job was stopped because nobody renewed its lease.
 fn lost_its_lease(job: &Job, world: &World) -> bool {
     let workers = job.history.iter().flat_map(|attempt| {
         let ranks = (0u32..).map(Rank).zip(attempt.nodes.iter());
@@ -177,7 +177,7 @@ pub fn is_at_rest(state: &State) -> bool {
     nodes == NODES && state.jobs_from(JobId(1)).all(|job| job.state.is_terminal())
 }
 
-/// What is to be undone after a scene.
+/// The next order that undoes the effects of a scene.
 pub fn tidying(state: &State) -> Option<Order> {
     let parked = state.jobs_from(JobId(1)).find(|job| job.parked && job.state == JobState::Suspended);
     opening(state).or_else(|| parked.map(|job| Order::Do(Deed::Resume(job.id))))

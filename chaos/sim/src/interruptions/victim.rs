@@ -1,4 +1,4 @@
-//! Who is hit.
+//! The victims of interruptions.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::links::Cut;
 use crate::operator::Order;
 use crate::simulation::Simulation;
 
-/// Who is hit at a moment.
+/// The victim that is hit at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Victim {
     /// The leader hands over to another member.
@@ -37,9 +37,9 @@ pub enum Victim {
     TargetMachine,
 }
 
-/// How long an agent or a machine is away: back before anybody misses it, or later than that.
+/// Absence of an agent or a machine, in milliseconds: it is back before anybody misses it, or later than that.
 const AWAY_MS: [std::ops::Range<u64>; 2] = [400..1_500, 10_500..12_000];
-/// How long a leader is cut off: longer than a lease lasts.
+/// Duration for which a leader is cut off: longer than a lease lasts.
 const CUT_OFF: Duration = Duration::from_secs(8);
 
 impl Victim {
@@ -72,13 +72,14 @@ impl Victim {
         }
     }
 
-    /// Whether no lease may end for it: nobody who has work is hit, and agents are told to look for the next leader, or
-    /// see that theirs is gone. That one is silent they have to notice first, and leases are short here.
+    /// Returns whether no lease may end for it: nobody who has work is hit, and agents are told to look for the next
+    /// leader, or see that theirs is gone. A leader that is only silent has to be noticed first, and leases are short
+    /// here.
     pub const fn leaves_leases(self) -> bool {
         matches!(self, Self::LeaderHandsOver | Self::LeaderDies | Self::LeaderParted)
     }
 
-    /// What happens to it, and for how long; `None`: it is not there, or not yet.
+    /// The fault that hits the victim, and its duration; `None`: the victim is not there, or not yet.
     pub fn fault(self, sighting: &Sighting, pool: &Simulation, random: &mut SmallRng) -> Option<(Fault, Duration)> {
         let at = match self {
             Self::TargetAgent | Self::TargetWorker | Self::TargetMachine => sighting.target,
@@ -104,13 +105,13 @@ impl Victim {
     }
 }
 
-/// Who leads, by the newest term.
+/// The place of the leader among the members, by the newest term.
 fn leader(pool: &Simulation) -> Option<usize> {
     let leading = pool.members.iter().enumerate().filter_map(|(place, member)| Some((member.leads()?, place)));
     leading.max().map(|(_, place)| place)
 }
 
-/// Where a node is among those of the run.
+/// The place of a node among those of the run.
 fn place_of(pool: &Simulation, state: &State, at: Spot) -> Option<usize> {
     let name = &state.node(at.node)?.description.name;
     pool.nodes.iter().position(|node| node.name == *name)

@@ -12,7 +12,7 @@ use crate::journal::Applied;
 pub struct Acknowledged {
     /// The job of each request, as it was answered first.
     jobs: BTreeMap<RequestId, JobId>,
-    /// What each member was last asked for: at which revision, and how many submissions had been accepted by then.
+    /// The last comparison of each member: its revision, and the number of submissions that had been accepted by then.
     compared: BTreeMap<String, (Revision, usize)>,
 }
 

@@ -16,7 +16,7 @@ use super::{Oracle, View};
 use crate::journal::Applied;
 use crate::world::Fate;
 
-/// How much later than on a machine something may be seen here: the time between two looks, and more.
+/// Longest delay from an event on a machine to its observation here: the time between two looks, and more.
 const LATE: Duration = Duration::from_millis(200);
 
 /// The shortest time that agents go on without a lease in any scenario.
@@ -26,18 +26,18 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 pub struct Attempts {
     /// Jobs that changed since they were judged.
     changed: BTreeSet<JobId>,
-    /// When each node was lost last.
+    /// Revision at which each node was last lost.
     lost: BTreeMap<NodeId, Revision>,
-    /// When each job was told to give its blocks back last.
+    /// Revision at which each job was last told to give its blocks back.
     suspended: BTreeMap<JobId, Revision>,
-    /// When each allocation was seen first.
+    /// Time at which each allocation was first seen.
     granted: BTreeMap<AllocationId, Duration>,
     /// The last attempt of each job that was judged.
     judged: BTreeMap<JobId, u32>,
 }
 
 impl Attempts {
-    /// What is wrong with the reason of an attempt that is over.
+    /// Explains why the reason of an attempt that is over is untrue; `None` when it is true.
     fn untrue(&self, view: &View<'_>, job: &Job, attempt: &Attempt, reason: &Reason) -> Option<&'static str> {
         let workers = (0u32..).zip(attempt.nodes.iter()).map(|(rank, node)| {
             let worker = WorkerId { allocation: attempt.allocation, epoch: attempt.epoch, rank: Rank(rank) };

@@ -14,7 +14,7 @@ use tessera_ledger::{
 use super::{Oracle, View};
 use crate::journal::Applied;
 
-/// What was told of one part.
+/// The report of one part.
 struct Part {
     hash: [u8; 32],
     progress: u64,
@@ -22,7 +22,7 @@ struct Part {
     nodes: BTreeSet<NodeId>,
 }
 
-/// What was told of one checkpoint.
+/// The reports of one checkpoint.
 #[derive(Default)]
 struct Told {
     workers: usize,
@@ -85,7 +85,8 @@ impl Checkpoints {
         }
     }
 
-    /// What is wrong with where an attempt goes on. `before` and `after`: around the entry that granted it.
+    /// Explains why an attempt should have resumed from a newer checkpoint. `before` and `after`: around the entry that
+    /// granted it.
     fn further_back(&self, before: &State, after: &State, allocation: &Allocation) -> Option<String> {
         let all = self.told.get(&allocation.job)?;
         let chosen = allocation.from.and_then(|from| all.get(&from)).map(Told::hashes);

@@ -1,5 +1,5 @@
-//! Which transitions of the ledger a run has seen, and which of the [`sights`] that workloads are there for: what was
-//! never hit was never tested, and what is not in the tables here must not happen.
+//! Transitions of the ledger that a run has seen, and the [`sights`] that workloads are there for: what was never hit
+//! was never tested, and what is not in the tables here must not happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::sights::{self, Sights};
 use crate::journal::Applied;
 use crate::story::Story;
 
-/// How often each transition was seen.
+/// Number of times that each transition was seen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Coverage {
     /// Transitions, named `job pending -> starting`, and sights, named `seen: loan recalled`.
@@ -35,14 +35,14 @@ pub struct Follower {
     sights: Sights,
     workers: BTreeMap<(AllocationId, Rank), WorkerState>,
     nodes: BTreeMap<NodeId, (NodeState, Eligibility)>,
-    /// Where each move stands: its place in [`STEPS`].
+    /// The step of each move: its place in [`STEPS`].
     moves: BTreeMap<MoveId, usize>,
 }
 
 /// The steps of a move, in their order; each is told once.
 const STEPS: [&str; 4] = ["reserved", "suspending", "transferring", "resuming"];
 
-/// What may follow what for a worker.
+/// The states that may follow each state of a worker.
 const WORKERS: [(&str, &[WorkerState]); 5] = {
     use WorkerState::{Draining, Held, Lost, Running, Stopped};
     [

@@ -18,7 +18,7 @@ fn told(entry: &Applied) -> impl Iterator<Item = JobId> {
     })
 }
 
-/// What is wrong with stopping a job so that it grows, by the state before.
+/// Explains what is wrong with stopping a job so that it grows, by the state before.
 fn unasked(before: &State, entry: &Applied, job: &Job) -> Option<&'static str> {
     let Some(after) = job.spec.grow_after else { return Some("its job does not say that it may grow") };
     let Some(held) = job.allocation.and_then(|id| before.allocation(id)) else { return Some("it holds nothing") };

@@ -16,14 +16,14 @@ use super::{Oracle, View, first_of};
 use crate::journal::Applied;
 use crate::workload::{KEPT, Ladder, WITH_LADDER};
 
-/// How long after the end of its standing still a job may be told of it yet: for so long a reading counts, and for so
-/// long a command may be under way.
+/// Longest time after the end of its standing still at which a job may be reported idle: for so long a reading counts,
+/// and for so long a command may be under way.
 const LATE: Duration = Duration::from_secs(20);
-/// How much faster a member's clock may go than the others, in percent, and more.
+/// Upper bound of the rate by which a member's clock goes faster than the others, in percent.
 const DRIFT_PERCENT: u32 = 3;
-/// How long everything must have been whole before a job that stands still has to be suspended in time.
+/// Time for which everything must have been whole before a job that stands still has to be suspended in time.
 const CALM: Duration = Duration::from_secs(15);
-/// How much longer than the ladder says that may take: readings come with heartbeats and steps one after the other.
+/// Tolerance of that suspension beyond the ladder: readings come with heartbeats and steps one after the other.
 const SLACK: Duration = Duration::from_secs(6);
 
 /// A step that was taken.
@@ -43,12 +43,12 @@ pub struct Idle {
     running: BTreeMap<(JobId, u32), Duration>,
 }
 
-/// Whether a job may be told at all that it is idle.
+/// Returns whether a job may be reported idle at all.
 fn may_be_told(job: &Job) -> bool {
     job.spec.queue == WITH_LADDER && job.spec.labels.get(KEPT.0).is_none_or(|value| value != KEPT.1)
 }
 
-/// What is wrong with ending a job for being idle since then.
+/// Explains what is wrong with ending a job that is said to be idle since `since`.
 fn released_too_soon(job: &Job, since: LogTime, now: LogTime) -> Option<&'static str> {
     let wrong = [
         (job.state != JobState::Suspended, "it is not suspended"),
@@ -93,7 +93,7 @@ impl Idle {
         Ok(())
     }
 
-    /// What is wrong with a step, by what the programs really did.
+    /// Explains what is wrong with a step, by what the programs really did.
     fn untrue(view: &View<'_>, taken: &Step) -> Option<String> {
         // Nor does one compute that has ended, until its supervisor has confirmed that and its agent told it.
         let stood_still = taken.workers.iter().flat_map(|worker| {

@@ -12,7 +12,7 @@ const REMEMBERED: usize = 4_096;
 
 #[derive(Default)]
 pub struct Laws {
-    /// Who was seen first with a state at a revision, and its digest.
+    /// Digest of the state at each revision, and the member that was seen with it first.
     digests: BTreeMap<Revision, (u128, String)>,
     /// The highest release level that was seen, and the first revision at which it was.
     level: (Revision, Level),

@@ -9,7 +9,7 @@ use super::newest_entry::NewestEntry;
 /// Longest time between entries of a leader that can write: it writes a tick every few seconds.
 const PAUSE: Duration = Duration::from_secs(6);
 
-/// Who leads, followed from look to look.
+/// The leader, followed from look to look.
 #[derive(Default)]
 pub struct Leader {
     /// The member and its term; `None`: nobody does, or not awake.

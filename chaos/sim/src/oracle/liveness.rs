@@ -16,8 +16,7 @@ const NODES: Duration = Duration::from_secs(60);
 /// Time until every job is at an end: all that was submitted, one after the other if need be.
 const JOBS: Duration = Duration::from_secs(600);
 
-/// What the end of a backoff may take longer than it says: log time goes at half the pace at the least, and somebody
-/// must lead.
+/// Tolerance for the end of a backoff: log time goes at half the pace at the least, and somebody must lead.
 const BACKOFF_SLACK: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
@@ -25,11 +24,11 @@ pub struct Liveness {
     settled: bool,
     /// Until when which job is not tried again, when that was first seen, and what was left of it then.
     backing_off: BTreeMap<(JobId, LogTime), (Duration, Duration)>,
-    /// When somebody was seen to lead last.
+    /// Time at which a member was last seen to lead.
     led_at: Option<Duration>,
 }
 
-/// What is not at rest yet; `None` when everything is.
+/// Describes what is not at rest yet; `None` when everything is.
 pub fn unrest(view: &View<'_>) -> Option<String> {
     let leader = view.members.iter().find(|member| member.leads.is_some());
     let Some(leader) = leader else { return Some("nobody leads".to_owned()) };

@@ -1,4 +1,4 @@
-//! What must hold, looked at while the run goes on and once more at its end.
+//! Requirements that must hold, checked while the run goes on and once more at its end.
 //!
 //! An [`Oracle`] is shown every entry of the log ([`Oracle::learn`]) and, after every few steps, the whole world
 //! ([`View`]): what each member has applied, what really computes on the machines, what clients were told. It remembers
@@ -59,7 +59,7 @@ fn first_of<const COUNT: usize>(wrong: [(bool, &'static str); COUNT]) -> Option<
 pub struct MemberView {
     /// Name of its machine.
     pub name: String,
-    /// What it has applied and published; `None` while it does not run.
+    /// State that it has applied and published; `None` while it does not run.
     pub state: Option<Arc<State>>,
     /// The term in which it believes that it leads.
     pub leads: Option<u64>,
@@ -76,9 +76,9 @@ pub struct View<'a> {
     pub members: Vec<MemberView>,
     /// The newest state that was ever seen on a member.
     pub newest: Option<Arc<State>>,
-    /// What really computes.
+    /// The computations on the machines as they really are.
     pub world: &'a World,
-    /// What clients asked and were told.
+    /// Requests of clients and the answers to them.
     pub history: &'a History,
     /// For how long there have been no faults; `None` while there are.
     pub healed_for: Option<Duration>,
@@ -196,7 +196,7 @@ impl Panel {
         Ok(())
     }
 
-    /// What the run has covered so far.
+    /// Takes the coverage of the run so far.
     pub fn coverage(&mut self) -> Coverage {
         std::mem::take(&mut self.follower.coverage)
     }

@@ -16,7 +16,7 @@ fn phase_of(state: &State, id: AllocationId) -> Option<AllocationPhase> {
     state.allocation(id).map(|held| held.phase)
 }
 
-/// What is wrong with a move at its step.
+/// Explains what is wrong with a move at its step.
 fn astray(state: &State, movement: &Move, job: &Job) -> Option<&'static str> {
     let (source, target) = (phase_of(state, movement.source), phase_of(state, movement.target));
     let holds = |id: AllocationId| job.allocation == Some(id);
@@ -38,7 +38,8 @@ fn astray(state: &State, movement: &Move, job: &Job) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with where a move has left its job. An entry may grant it another place by the time that it is over.
+/// Explains what is wrong with where a move has left its job. An entry may grant it another place by the time that it
+/// is over.
 fn left_wrong(entry: &Applied, movement: &Move) -> Option<&'static str> {
     let state = &entry.after;
     let job = state.job(movement.job)?;

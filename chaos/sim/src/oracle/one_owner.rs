@@ -25,7 +25,7 @@ use crate::world::{Computation, Share};
 
 #[derive(Default)]
 pub struct OneOwner {
-    /// What each live worker was granted, in every numbering that its blocks had.
+    /// Shares granted to each live worker, in every numbering that its blocks had.
     granted: BTreeMap<Owner, BTreeSet<Vec<Share>>>,
 }
 
@@ -142,7 +142,7 @@ fn owner_of(worker: &WorkerId) -> Owner {
     Owner { allocation: worker.allocation, epoch: worker.epoch, rank: worker.rank }
 }
 
-/// What those who compute have together fits on cards and hosts.
+/// Checks that the shares of all computing programs fit on cards and hosts together.
 fn fits(live: &[Computation], state: &State) -> Result<(), String> {
     let mut memory: BTreeMap<CardId, Mebibytes> = BTreeMap::new();
     let mut hosts: BTreeMap<NodeId, HostRequest> = BTreeMap::new();

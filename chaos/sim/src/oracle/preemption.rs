@@ -15,7 +15,7 @@ use crate::journal::Applied;
 
 pub struct Preemption;
 
-/// What a job holds, as its queue counts it.
+/// The amount that a job holds, as its queue counts it.
 fn held(state: &State, job: &Job) -> QueueAmount {
     let allocation = job.allocation.and_then(|id| state.allocation(id));
     let workers = allocation.into_iter().flat_map(|allocation| allocation.workers.iter());
@@ -26,7 +26,8 @@ fn held(state: &State, job: &Job) -> QueueAmount {
     })
 }
 
-/// What is wrong with one victim; `back` is what those of its queue before it gave back in the same grant.
+/// Explains what is wrong with the choice of one victim; `back` is the amount that earlier victims of its queue gave
+/// back in the same grant.
 fn unjust(before: &State, after: &State, victim: &Job, winner: &Job, back: QueueAmount) -> Option<&'static str> {
     let own = after.job(victim.id).map_or(0, |job| job.preempted_at.len());
     let per_hour = before.config().preemptions_per_hour;

@@ -13,7 +13,7 @@ use crate::history::Answer;
 
 #[derive(Default)]
 pub struct Reads {
-    /// When answers came, and the highest revision that any answer up to then had shown.
+    /// Times of answers, and the highest revision that any answer up to then had shown.
     answered: Vec<(Duration, u64)>,
     submissions: usize,
     reads: usize,

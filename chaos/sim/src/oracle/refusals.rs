@@ -16,16 +16,16 @@ use crate::journal::Applied;
 
 #[derive(Default)]
 pub struct Refusals {
-    /// When each request was carried out.
+    /// Revision at which each request was first carried out.
     made: BTreeMap<RequestId, Revision>,
-    /// What clients were told to be refused.
+    /// Requests that were refused, as clients were told.
     refused: BTreeMap<RequestId, Refused>,
     told: usize,
-    /// What was carried out since the last look.
+    /// Requests that were carried out since the last look.
     news: Vec<RequestId>,
 }
 
-/// Whether something of it was refused.
+/// Returns whether a request was refused, or a part of it.
 pub fn is_refused(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Rejected(_) => true,
@@ -66,7 +66,7 @@ fn in_brief(command: &Command) -> String {
     format!("{command:?}").chars().take(100).collect()
 }
 
-/// What an entry would have come to without what it refused is what it came to.
+/// Checks that an entry came to the same as it would have without the requests that it refused.
 fn left_nothing(entry: &Applied) -> Result<(), String> {
     // Before the digest was one of the state, it was one of the answers, refusals among them.
     if !entry.outcomes.iter().any(is_refused) || !entry.before.follows(Rule::DigestOfState) {

@@ -26,12 +26,12 @@ use crate::world::Computation;
 pub struct Resumption {
     /// For how long the work had computed that each part holds, as its agent told.
     saved: BTreeMap<(JobId, CheckpointKey, Rank), Duration>,
-    /// What jobs had saved that were stopped on purpose and were granted nothing since.
+    /// Newest checkpoint of each job that was stopped on purpose and was granted nothing since.
     stopped: BTreeMap<JobId, CheckpointKey>,
     judged: BTreeSet<WorkerId>,
 }
 
-/// Whether somebody stops a job who needs none of its blocks for another one.
+/// Returns whether a job is stopped by somebody who needs none of its blocks for another one.
 const fn is_on_purpose(reason: &Reason) -> bool {
     matches!(reason, Reason::Growing | Reason::IdleSuspended | Reason::OutsideWindow)
 }
@@ -64,7 +64,7 @@ impl Resumption {
         }
     }
 
-    /// What is wrong with where a job goes on that was stopped on purpose.
+    /// Explains why a job that was stopped on purpose should have resumed from a newer checkpoint.
     fn thrown_away(&mut self, entry: &Applied, allocation: &Allocation) -> Option<String> {
         let had = self.stopped.remove(&allocation.job)?;
         let checkpoint = entry.before.job(allocation.job)?.checkpoints.get(had)?;
@@ -78,7 +78,7 @@ impl Resumption {
         })
     }
 
-    /// What a program has to begin with; `None`: the ledger has gone on since, and nobody can say.
+    /// The computed time that a program has to begin with; `None`: the ledger has gone on since, and nobody can say.
     fn expected(&self, state: &State, computation: &Computation) -> Option<Duration> {
         let worker = computation.worker;
         let allocation = state.allocation(worker.allocation).filter(|own| own.epoch == worker.epoch)?;

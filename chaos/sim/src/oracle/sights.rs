@@ -1,5 +1,5 @@
-//! What workloads are there for: each of these must be seen to happen in some seed of the suite, or the suite fails. A
-//! promise about loans that nobody ever recalls is not tested.
+//! The sights that workloads are there for: each of these must be seen to happen in some seed of the suite, or the
+//! suite fails. A promise about loans that nobody ever recalls is not tested.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,7 +105,7 @@ pub struct Sights {
 }
 
 impl Sights {
-    /// What is to be seen in an entry.
+    /// The sights in an entry.
     pub fn of(&mut self, entry: &Applied) -> BTreeSet<&'static str> {
         let mut seen: BTreeSet<&'static str> = BTreeSet::new();
         seen.extend(answers(entry));
@@ -139,7 +139,7 @@ impl Sights {
         seen
     }
 
-    /// How large an elastic gang is, and was.
+    /// The sights in the size of an elastic gang, and in its change.
     fn size(&mut self, state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str> {
         let size = allocation.virtual_cards();
         let before = self.sizes.insert(job.id, size).unwrap_or(size);
@@ -154,7 +154,7 @@ impl Sights {
     }
 }
 
-/// What requests were answered.
+/// The sights in the answers to requests.
 fn answers(entry: &Applied) -> Vec<&'static str> {
     let mut seen = Vec::new();
     for (request, outcome) in entry.requests.iter().zip(&entry.outcomes) {
@@ -177,7 +177,7 @@ fn answers(entry: &Applied) -> Vec<&'static str> {
     seen
 }
 
-/// How far a job has come for being idle.
+/// The sight of a job's step of idleness.
 const fn idleness(step: Option<IdleStep>) -> &'static str {
     match step {
         None => BUSY_AGAIN,
@@ -188,7 +188,7 @@ const fn idleness(step: Option<IdleStep>) -> &'static str {
     }
 }
 
-/// What queues lend to one another.
+/// The sights in loans between queues, in preemptions, and in the closing of windows.
 fn queues(entry: &Applied) -> Vec<&'static str> {
     let mut seen = Vec::new();
     for queue in entry.after.queues() {
@@ -215,13 +215,13 @@ fn queues(entry: &Applied) -> Vec<&'static str> {
     seen
 }
 
-/// Whether a job is granted something that its windows kept from it before.
+/// Returns whether a job is granted something that its windows kept from it before.
 fn opened(entry: &Applied, job: &Job) -> bool {
     let closed_until = entry.before.job_closed_until(job);
     job.submitted_at < closed_until && closed_until <= entry.at.time
 }
 
-/// Which wishes of a job are met.
+/// The sights in the wishes of a job that are met.
 fn wishes(state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str> {
     let affinity = &job.spec.affinity;
     let values = |key: &str| -> BTreeSet<String> {
@@ -243,7 +243,7 @@ fn wishes(state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str
     seen.into_iter().filter_map(|(seen, what)| seen.then_some(what)).collect()
 }
 
-/// What the blocks and hosts of an allocation are.
+/// The sights in the blocks and hosts of an allocation.
 fn places(state: &State, job: &Job, allocation: &Allocation) -> Vec<&'static str> {
     let config = state.config();
     let beyond = |slice: &tessera_ledger::Slice| {

@@ -14,7 +14,7 @@ use crate::journal::Applied;
 /// Place of an event among all events.
 type Place = (u64, u32);
 
-/// What one watcher was shown so far.
+/// The events that one watcher was shown: the place up to which they are checked, and those not checked yet.
 #[derive(Default)]
 struct Watcher {
     /// Everything up to here was shown or listed; `None` before the first list is complete.
@@ -25,7 +25,7 @@ struct Watcher {
 
 #[derive(Default)]
 pub struct Watches {
-    /// What happened to jobs.
+    /// Committed events of jobs.
     committed: BTreeMap<Place, JobId>,
     known: Revision,
     watchers: BTreeMap<usize, Watcher>,

@@ -20,10 +20,10 @@ use crate::workload::{OWN_WINDOW, SHIFT, SHIFT_WINDOW, Window};
 /// Within so long of the edge of a window, and of its own election, a leader tells the ledger of it, whatever slow
 /// disks and lost messages do.
 const TOLD_WITHIN: Duration = Duration::from_secs(6);
-/// What the end of a worker may take beside its grace: its lease may have to end, its kill may hang, and nobody may
+/// Tolerance for the end of a worker beside its grace: its lease may have to end, its kill may hang, and nobody may
 /// look for what it forked.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
-/// How often windows open, in milliseconds.
+/// Period at which windows open, in milliseconds.
 const MINUTE: u64 = 60_000;
 
 /// A grant outside of the windows.
@@ -40,7 +40,7 @@ pub struct Windows {
     granted: Vec<Grant>,
     /// Since when each job is seen to hold blocks outside of its windows, without having been told.
     untold: BTreeMap<JobId, Duration>,
-    /// When each job was told to stop because a window closed.
+    /// Time at which each job was told to stop because a window closed.
     told: BTreeMap<JobId, Duration>,
 }
 
@@ -56,7 +56,7 @@ fn outside_for(job: &Job, now: LogTime) -> Option<Duration> {
     of_queue.into_iter().chain(own).filter_map(|window| closed_for(window, now)).max()
 }
 
-/// What is wrong with what the ledger was told of the windows of a queue or job.
+/// Explains what is wrong with a report to the ledger of the windows of a queue or job.
 fn wrong_word(whose: &WindowOf, time: LogTime, now: LogTime) -> Option<&'static str> {
     let window = match whose {
         WindowOf::Queue(name) if name == SHIFT => &SHIFT_WINDOW,
@@ -133,7 +133,7 @@ impl Windows {
         late.map(|(job, since)| format!("job {job} runs outside of its windows since {since:?}, and is not stopped"))
     }
 
-    /// What was told to stop stops.
+    /// Finds a job that was told to stop long enough ago and still computes.
     fn not_stopped(&self, view: &View<'_>, state: &State) -> Option<String> {
         view.world.live().into_iter().find_map(|computation| {
             let job = state.job(JobId(computation.job))?;

@@ -1,5 +1,5 @@
-//! Where workers are is where their job wants them: all together where it says so, and not on a node that runs what it
-//! must not be beside. The ledger does not check that; placement does, against the newest state that it has seen.
+//! Checks that workers are where their job wants them: all together where it says so, and not on a node that runs what
+//! it must not be beside. The ledger does not check that; placement does, against the newest state that it has seen.
 
 use tessera_ledger::{Allocation, Command, Event, Job, NodeId, Outcome, PlanPart, Revision, State, WorkerState};
 
@@ -8,7 +8,7 @@ use crate::journal::Applied;
 
 #[derive(Default)]
 pub struct Wishes {
-    /// When something was granted last: whoever planned before that could not know it.
+    /// Revision of the last grant: whoever planned before that could not know it.
     granted: Revision,
 }
 
@@ -33,7 +33,7 @@ fn label<'a>(state: &'a State, node: NodeId, key: &str) -> Option<&'a str> {
     state.node(node)?.description.label(key)
 }
 
-/// Whether all workers are where a label has one value.
+/// Returns whether all workers are where a label has one value.
 fn are_together(state: &State, allocation: &Allocation, key: &str) -> bool {
     let mut values = allocation.workers.iter().map(|worker| label(state, worker.node, key));
     let first = values.next().flatten();
@@ -54,8 +54,8 @@ fn avoided<'a>(state: &'a State, job: &Job, allocation: &Allocation) -> Option<&
 }
 
 impl Wishes {
-    /// Whether everything that was granted before was known to whoever planned the grants of this entry, which is one
-    /// plan.
+    /// Returns whether this entry commits one plan with one grant, and its planner knew everything that was granted
+    /// before.
     fn was_foreseen(&self, entry: &Applied) -> bool {
         let plans = entry.requests.iter().zip(&entry.outcomes).filter_map(|(request, outcome)| {
             match (&request.command, outcome) {

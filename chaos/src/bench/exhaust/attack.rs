@@ -30,14 +30,14 @@ const SCRIPT: usize = (1 << 20) - (4 << 10);
 const AT_ONCE: usize = 8;
 /// Pause of a client that was refused.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long one call may take.
+/// Deadline of one call, and of connecting.
 const CALL: Duration = Duration::from_secs(30);
 /// Largest page.
 const PAGE: u32 = 1_000;
-/// What opens an HTTP/2 connection: the preface and empty settings. Nothing follows.
+/// The bytes that open an HTTP/2 connection: the preface and empty settings. Nothing follows.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// What a client does.
+/// The behaviour of an attacking client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attack {
     /// Submits jobs as large as the API takes.
@@ -71,12 +71,12 @@ impl Attack {
     }
 }
 
-/// What became of the calls of an attack.
+/// The outcome of the calls of an attack.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Account {
     /// Calls made, streams or connections opened.
     pub tried: u64,
-    /// Those that were answered, or opened.
+    /// Calls that were answered, and streams or connections that were opened.
     pub taken: u64,
     /// The others, by reason.
     pub refused: BTreeMap<String, u64>,
@@ -113,7 +113,7 @@ fn named(status: &Status) -> String {
     }
 }
 
-/// Whom they attack, and with how much.
+/// The member under attack, and the bounds of the attack.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     address: String,

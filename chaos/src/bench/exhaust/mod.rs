@@ -1,7 +1,7 @@
-//! What a hundred clients that mean harm, or know no better, can do to a member: all at once they submit jobs as large
-//! as the API takes, watch from the oldest revision by the thousand, never read what they asked for, have every law
-//! checked, list the largest pages, and open connections that say nothing. Beside them one client submits small jobs as
-//! people do.
+//! Measures how a member bears a hundred clients that mean harm, or know no better: all at once they submit jobs as
+//! large as the API takes, watch from the oldest revision by the thousand, never read what they asked for, have every
+//! law checked, list the largest pages, and open connections that say nothing. Beside them one client submits small
+//! jobs as people do.
 //!
 //! What counts: the most memory that the leader ever had, whether it still leads in the same term, and how long the
 //! good client waited. The run is bounded in time, in number, and by a ceiling of memory at which it is called off.
@@ -28,17 +28,17 @@ use crate::tessera::{Cards, Job, Members, Nodes};
 use crate::trio::{Seat, Trio};
 use attack::{Account, Attack, Target};
 
-/// What patient members are configured with.
+/// Configuration of patient members ([`Options::patient`]).
 const PATIENT: &str = "[consensus]\nheartbeat = '100ms'\nelection_timeout_min = '1s'\nelection_timeout_max = '1500ms'\n\
                        [timings]\npropose = '6s'\n";
-/// How often the leader's memory is looked at.
+/// Interval between two readings of the leader's memory.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time between two submissions of the client that means no harm, and how long one may take.
 const SUBMIT_EVERY: Duration = Duration::from_millis(50);
 const SUBMIT: Duration = Duration::from_secs(5);
-/// How long the leader may take to answer when the attack is over.
+/// Longest time for the leader to answer when the attack is over.
 const ANSWERING: Duration = Duration::from_secs(30);
-/// How long attackers may take to end.
+/// Longest time for the attackers to end.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// Has many clients try to exhaust the leader at once
@@ -79,7 +79,7 @@ pub struct Options {
     pub expect_leader: bool,
 }
 
-/// What was seen.
+/// The figures of one run.
 #[derive(Clone, Debug, Serialize)]
 struct Summary {
     clients: usize,
@@ -98,7 +98,7 @@ struct Summary {
     attacks: BTreeMap<&'static str, Account>,
 }
 
-/// What the client that means no harm saw.
+/// The results of the client that means no harm.
 #[derive(Debug, Default)]
 struct Good {
     latencies: Vec<Duration>,
@@ -202,7 +202,7 @@ async fn attacked(members: &mut Members, options: &Options) -> Result<Summary> {
     })
 }
 
-/// What a member says of itself.
+/// The status that a member reports of the cluster.
 async fn status(members: &Members, seat: Seat) -> Result<GetClusterStatusResponse> {
     let client = members.client_of(seat)?.with_deadline(SUBMIT);
     Ok(client.get_cluster_status(GetClusterStatusRequest {}).await?)
@@ -256,7 +256,8 @@ fn reason_of(error: &ClientError) -> String {
     error.reason().map_or_else(|| error.to_string(), |reason: ErrorReason| reason.as_str_name().to_owned())
 }
 
-/// Whether the leader held out.
+/// Checks that the leader withstood the attack, as far as `options` expect it: it still leads, and its memory stayed
+/// below the bound.
 fn judge(summary: &Summary, options: &Options) -> Result<()> {
     let (before, after) = (summary.term_before, summary.term_after);
     ensure!(summary.leads_on || !options.expect_leader, "the leader lost its leadership: term {before} became {after}");

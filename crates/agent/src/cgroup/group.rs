@@ -18,12 +18,12 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// Smallest quota that the kernel takes, in microseconds.
 const CPU_QUOTA_MIN_US: u64 = 1_000;
 
-/// What a worker may use of its host; `None` is no limit.
+/// Limits of a worker's use of its host; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// CPU time in thousandths of a core.
     pub cpu_millicores: Option<u64>,
-    /// Whether it gets more CPU time while nobody else wants it.
+    /// True if the worker gets more CPU time while nobody else wants it.
     #[serde(default)]
     pub cpu_elastic: bool,
     pub memory_bytes: Option<u64>,
@@ -32,16 +32,16 @@ pub struct Limits {
     pub processes: Option<u64>,
 }
 
-/// How the tracking hierarchy kills.
+/// Version of a hierarchy of control groups; that of the tracking hierarchy decides how processes are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Version {
-    /// Version 1 freezer.
+    /// Version 1: processes are killed by means of the freezer.
     V1,
     V2,
 }
 
-/// Where the group of a worker lies: enough to find it again after a restart of the agent.
+/// The location of a worker's group: enough to find it again after a restart of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GroupRecord {
     /// The folder by which processes are tracked and killed, and its version; `None`: no control group can be had and
@@ -53,7 +53,7 @@ pub struct GroupRecord {
     pub memory: Option<(PathBuf, Version)>,
     /// Folder that limits processes, with its version.
     pub processes: Option<(PathBuf, Version)>,
-    /// What cannot be enforced here, in sentences for people.
+    /// Everything that cannot be enforced here, in sentences for people.
     pub missing: Vec<String>,
 }
 
@@ -95,13 +95,13 @@ impl WorkerGroup {
         Self { record }
     }
 
-    /// Where it lies and what is missing.
+    /// The record of the group: its folders, and what cannot be enforced.
     #[must_use]
     pub const fn record(&self) -> &GroupRecord {
         &self.record
     }
 
-    /// Whether processes are tracked by a control group at all.
+    /// Returns whether processes are tracked by a control group at all.
     #[must_use]
     pub const fn is_tracked(&self) -> bool {
         self.record.tracking.is_some()
@@ -170,7 +170,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Whether all its processes are stopped.
+    /// Returns whether all processes of the group are stopped.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         let says = |path: &Path, file: &str, word: &str| {
@@ -183,7 +183,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Whether nothing alive is in it. Zombies do not count: they compute nothing and hold no memory.
+    /// Returns whether no live process is in the group. Zombies do not count: they compute nothing and hold no memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.pids().into_iter().any(|pid| pid == UNKNOWN_PROCESS || has_live_thread(pid))
@@ -203,7 +203,7 @@ impl WorkerGroup {
         pids
     }
 
-    /// How many of its processes the kernel killed for want of memory.
+    /// The number of its processes that the kernel killed for lack of memory.
     #[must_use]
     pub fn memory_kills(&self) -> u64 {
         let Some((path, version)) = &self.record.memory else { return 0 };
@@ -352,7 +352,7 @@ fn write_if_present(folder: &Path, file: &str, content: &str) -> Result<(), Cgro
     if folder.join(file).exists() { write(folder, file, content) } else { Ok(()) }
 }
 
-/// How the kernel names a process of another pid namespace, and how we name what could not be looked at.
+/// The pid that the kernel reports for a process of another pid namespace; here also for what could not be inspected.
 const UNKNOWN_PROCESS: i32 = 0;
 
 fn collect_pids(folder: &Path, pids: &mut Vec<i32>) {
@@ -371,7 +371,7 @@ fn collect_pids(folder: &Path, pids: &mut Vec<i32>) {
     }
 }
 
-/// Whether an error says that the group is not there any more.
+/// Returns whether an error says that the group no longer exists.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }

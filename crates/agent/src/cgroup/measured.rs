@@ -1,4 +1,4 @@
-//! What the processes of a group use of their host, as the kernel counts it.
+//! The host resources that the processes of a group use, as the kernel counts them.
 //!
 //! Version 2 counts processor time in every group; version 1 where the hierarchy of the limit counts it too. Where
 //! neither tells, and for memory without a limit, the processes of the group are looked at one by one: what those used
@@ -20,7 +20,7 @@ pub struct GroupUse {
 }
 
 impl WorkerGroup {
-    /// What it has used and uses; nothing of a group that is gone.
+    /// The processor time used so far and the memory used now; zero for a group that is gone.
     #[must_use]
     pub fn measured(&self) -> GroupUse {
         let record = self.record();

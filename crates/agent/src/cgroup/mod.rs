@@ -15,7 +15,7 @@ pub use mounts::{Hierarchies, leave_service_groups};
 
 use std::path::PathBuf;
 
-/// What cannot be done with a control group.
+/// A failed operation on a control group.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} control group file {}; check that the agent may write there (root, or a delegated subtree)", path.display())]
 pub struct CgroupError {

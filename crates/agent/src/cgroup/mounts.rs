@@ -1,4 +1,4 @@
-//! Which hierarchies of control groups this machine has mounted, and where this process stands in them.
+//! The hierarchies of control groups mounted on this machine, and the group of this process in each of them.
 
 use std::fs;
 use std::io;

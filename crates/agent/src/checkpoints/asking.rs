@@ -13,9 +13,9 @@ use super::shelf::Made;
 /// The task that asks a program to save while it runs.
 pub(super) struct Asking {
     pub saving: Saving,
-    /// How often; `None`: it is only listened to.
+    /// The interval between two requests; `None`: the program is only listened to.
     pub every: Option<Duration>,
-    /// How far the program said it was.
+    /// The progress that the program reported last.
     pub progress: watch::Sender<u64>,
     /// Held while what it has saved is packed: that is kept also when the program is ended meanwhile.
     pub packing: Arc<Mutex<()>>,

@@ -38,10 +38,10 @@ pub(super) struct Control {
     program: Option<Program>,
 }
 
-/// What a program says.
+/// A program's report that it has saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Saved {
-    /// How far the work is; 0: it did not say.
+    /// The progress of the work; 0: the program did not report it.
     pub progress: u64,
 }
 
@@ -99,7 +99,7 @@ impl Control {
         }
     }
 
-    /// Whether a program is connected.
+    /// Returns whether a program is connected.
     pub const fn is_connected(&self) -> bool {
         self.program.is_some()
     }

@@ -1,6 +1,6 @@
-//! When a program that is dumped is dumped while it runs, and what becomes of each image: it is packed while the
-//! program runs on, and then removed. The next one is made when the one before is kept. Each has a folder of its own:
-//! an agent that is started meanwhile can mistake none for another.
+//! The images of a program that is dumped while it runs: the times at which they are made, and their handling. An image
+//! is packed while the program continues, and then removed. The next one is not made before that packing has ended.
+//! Each has a folder of its own: an agent that is started meanwhile can mistake none for another.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) struct Dumped {
     every: Option<Duration>,
     /// The newest that was asked for.
     asked: u64,
-    /// When that was, or the end of the last period before this agent came.
+    /// The time of that request, or the end of the last period before this agent came.
     asked_at: Instant,
     /// The newest that was heard of.
     heard: u64,

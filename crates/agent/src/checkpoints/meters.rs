@@ -1,4 +1,4 @@
-//! What Prometheus sees of checkpoints on a node.
+//! The metrics of checkpoints on a node, for Prometheus.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tessera_metrics::{Counters, Gauges, Histograms, table};
 
 use super::tickets::Tickets;
 
-/// What is done with checkpoints.
+/// An operation on checkpoints.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operation {
     Save,
@@ -70,7 +70,7 @@ impl CheckpointMeters {
         self.took.of([operation.name()]).observe(took.as_secs_f64());
     }
 
-    /// So much was saved.
+    /// Counts `bytes` that were saved.
     pub(super) fn saved(&self, bytes: u64) {
         self.saved_bytes.inc_by(bytes);
     }

@@ -1,4 +1,4 @@
-//! What cannot be kept now may be kept later: a store that is away comes back, and a full disk is emptied.
+//! Retries of saves that fail now and may succeed later: a store that is away comes back, and a full disk is emptied.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use backon::{ConstantBuilder, Retryable};
 use tessera_checkpoint::Error;
 use tokio::time::Instant;
 
-/// How long it is tried to keep what was saved of a worker that is over. Its blocks are held meanwhile.
+/// The longest time for which the agent retries to keep the last save of a worker that is over. The worker's blocks are
+/// held meanwhile.
 const KEEP_PATIENCE: Duration = Duration::from_secs(600);
 /// Wait before that is tried again.
 const AGAIN: Duration = Duration::from_secs(10);

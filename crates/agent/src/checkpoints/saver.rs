@@ -1,4 +1,4 @@
-//! What is saved of one worker: when its program is asked to, and when it was told to stop and has ended.
+//! The saves of one worker: those that its program is asked for, and the one when it was told to stop and has ended.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,13 +31,13 @@ pub(crate) struct Saver {
     way: Way,
 }
 
-/// How a worker's job is saved.
+/// The way in which a worker's job is saved.
 enum Way {
     /// Its program writes what it needs.
     Asked {
         every: Option<Duration>,
         owner: Option<(u32, u32)>,
-        /// How far the program said it is.
+        /// The progress that the program reported last.
         progress: watch::Sender<u64>,
         asking: Option<AbortOnDropHandle<()>>,
         /// Held while what it said that it has saved is packed.
@@ -113,7 +113,7 @@ impl Saver {
         }
     }
 
-    /// Whether it may be asked so now.
+    /// Returns whether the supervisor may be asked now to dump the worker under this number.
     pub async fn may_ask(&mut self, number: u64) -> bool {
         match &mut self.way {
             Way::Dumped(images) => images.may_ask(number, &self.saving).await,
@@ -176,34 +176,35 @@ impl Saver {
     }
 }
 
-/// Why what a worker saved at its end is not kept.
+/// The reason why the save of a worker at its end is not kept.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotKept {
-    /// What a program wrote before its host lost power may be on the disk by half.
+    /// Data that a program wrote before its host lost power may be on the disk only in part.
     #[error("its host was started anew before it was, and may have lost some of it")]
     Restarted,
     #[error(transparent)]
     Store(#[from] Error),
 }
 
-/// Whether the host was not started anew since.
+/// Returns whether the status is of the present boot: the host has not been restarted since.
 fn is_of_this_boot(status: &Status) -> bool {
     boot_id().is_ok_and(|present| present == status.boot_id)
 }
 
-/// Whether the leader has said that the job is not to go on.
+/// Returns whether the leader has said that the job does not go on.
 fn is_needless(wanted: Wanted) -> bool {
     wanted.save_at_end == Some(false)
 }
 
-/// Whether a worker was told to stop, and ended by itself and well, in time: only then what it wrote is whole.
+/// Returns whether a worker was told to stop, and exited by itself with code 0 within its grace: only then is what it
+/// wrote complete.
 fn ended_by_saving(status: &Status) -> bool {
     matches!(status.cause, Some(Cause::Ordered | Cause::LeaseExpired))
         && status.exit == Some(Exit::Code(0))
         && status.within_grace
 }
 
-/// Whether an agent that was ended meanwhile has left it to this one to keep what was saved of a worker at its end.
+/// Returns whether an agent that ended meanwhile has left it to this one to keep the save of a worker at its end.
 #[must_use]
 pub fn is_due_at_the_end(status: &Status, order: Option<&wire::WorkerOrder>, saved: Option<&SavedPart>) -> bool {
     let was_saved = |order: &wire::WorkerOrder| {
@@ -221,12 +222,12 @@ enum Moment {
     Snapshot(u64),
 }
 
-/// What saving takes.
+/// Everything that a save of one worker needs.
 #[derive(Clone)]
 pub(super) struct Saving {
     shelf: Shelf,
     folder: WorkerFolder,
-    /// Where its program writes what it needs to go on, if it is to.
+    /// The folder into which the program writes what it needs to resume, if it is to write.
     written: Option<PathBuf>,
     worker: WorkerId,
     program: Rank,
@@ -285,7 +286,8 @@ impl Saving {
 }
 
 impl Saving {
-    /// Whether the program of a worker that was to be dumped has written something since its newest image.
+    /// Returns whether the program of a worker that was to be dumped has written something since its newest image; also
+    /// true where that cannot be found out.
     async fn has_written(&self, written: &Path) -> bool {
         let (folder, written) = (self.folder.clone(), written.to_owned());
         tokio::task::spawn_blocking(move || folder.has_written(&written)).await.unwrap_or(true)
@@ -346,7 +348,7 @@ impl Saving {
         &self.folder
     }
 
-    /// What its processes were restored from is needed no more.
+    /// Removes the files from which the worker's processes were restored: they are needed no more.
     fn forget_restored(&self) {
         let (folder, worker) = (self.folder.clone(), self.worker);
         tokio::task::spawn_blocking(move || {

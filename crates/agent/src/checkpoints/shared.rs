@@ -18,21 +18,21 @@ use super::shelf::lock;
 use super::tickets::ticket_of;
 use crate::durable;
 
-/// Which store was found under the name of the shared one.
+/// The file that records which store was found under the name of the shared one.
 const FILE: &str = "checkpoint-store";
-/// How long a store may take to say which one it is. One that takes longer is not there now, whether it is cut off or
-/// hangs: what is to be saved is not left to it.
+/// The longest time that a store may take to identify itself. A slower store is not there now, whether it is cut off or
+/// hangs: nothing that is to be saved is left to it.
 const ASKED: Duration = Duration::from_secs(20);
 
 /// The store that all nodes share.
 pub(super) struct SharedStore {
     objects: Objects,
     file: PathBuf,
-    /// Those in which the leader said last that the pool has checkpoints; `None`: it has not said it yet.
+    /// The stores in which the pool has checkpoints, as the leader said last; `None`: it has not said it yet.
     of_pool: Mutex<Option<BTreeSet<u128>>>,
 }
 
-/// What this node wrote down.
+/// The store that this node has recorded.
 enum Known {
     /// The store under this name.
     This(u128),
@@ -57,7 +57,7 @@ impl SharedStore {
         *lock(&self.of_pool) = Some(stores.iter().filter_map(|store| ticket_of(store)).collect());
     }
 
-    /// Which store it is, if this node may save in it.
+    /// Returns the identity of the store, if this node may save in it.
     pub async fn to_save_in(&self) -> Result<u128, Error> {
         let known = self.known()?;
         let found = match known {
@@ -85,7 +85,8 @@ impl SharedStore {
         }
     }
 
-    /// Whether it is the one of this identity, in which something lies. Another one says nothing about that.
+    /// Checks that this is the store of an identity, in which a checkpoint lies. Another store proves nothing about
+    /// that checkpoint.
     pub async fn is(&self, identity: &[u8]) -> Result<(), String> {
         let found = self.identity().await.map_err(|error| error.to_string())?;
         if found.is_some_and(|found| identity == found.to_be_bytes()) {
@@ -97,7 +98,8 @@ impl SharedStore {
         ))
     }
 
-    /// Whether the pool has checkpoints in stores, as far as is known here.
+    /// Returns whether the pool may have checkpoints in stores, as far as is known here: true until the leader has said
+    /// it.
     fn pool_may_have_others(&self) -> bool {
         lock(&self.of_pool).as_ref().is_none_or(|stores| !stores.is_empty())
     }

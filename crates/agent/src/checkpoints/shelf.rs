@@ -24,11 +24,11 @@ use crate::config::CheckpointConfig;
 /// Below the agent's data folder.
 const STORE_FOLDER: &str = "checkpoints";
 const TICKETS_FOLDER: &str = "checkpoint-tickets";
-/// How long it is tried to fetch a checkpoint from places that do not answer.
+/// The longest time for which fetching a checkpoint from places that do not answer is retried.
 const FETCH_PATIENCE: Duration = Duration::from_secs(60);
 /// Wait before they are asked again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What a save left that never came to its end is removed after this time.
+/// The age at which the remains of a save that never came to its end are removed.
 pub(super) const LEFT_OVER: Duration = Duration::from_secs(3600);
 
 /// A checkpoint cannot be had.
@@ -39,7 +39,7 @@ pub(crate) struct Unusable {
     pub message: String,
 }
 
-/// Why a checkpoint cannot be had.
+/// The reason why a checkpoint cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hindrance {
     /// It is nowhere any more, or damaged everywhere.
@@ -51,7 +51,7 @@ pub(crate) enum Hindrance {
 }
 
 impl Hindrance {
-    /// Of one place at which it was looked for.
+    /// Classifies the error of one place at which the checkpoint was looked for.
     const fn of(error: &Error) -> Self {
         match error {
             Error::Missing { .. } | Error::Damaged { .. } => Self::Gone,
@@ -61,7 +61,7 @@ impl Hindrance {
         }
     }
 
-    /// Of two places: what may pass is waited for.
+    /// Combines the hindrances of two places: `Node` prevails, and `Gone` takes both, as what may pass is waited for.
     const fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Node, _) | (_, Self::Node) => Self::Node,
@@ -71,11 +71,11 @@ impl Hindrance {
     }
 }
 
-/// How a part of a checkpoint came to be.
+/// The origin of a part of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub mode: CheckpointMode,
-    /// How far the program said it was; 0: it did not say.
+    /// The progress that the program reported; 0: it reported none.
     pub progress: u64,
 }
 
@@ -99,9 +99,9 @@ pub(super) struct Inner {
     pub(super) tickets: Tickets,
     meters: CheckpointMeters,
     outbound: Outbound,
-    /// Of what is saved and brought to workers.
+    /// Limits for saving, and for bringing checkpoints to workers.
     limits: Limits,
-    /// Of what is copied for others: it never takes the seat of a save.
+    /// Limits for copies that others get: a copy never takes the seat of a save.
     pub(super) background: Limits,
     /// Held while what nobody needs is removed.
     pub(super) removing: tokio::sync::Mutex<()>,
@@ -109,11 +109,11 @@ pub(super) struct Inner {
     pub(super) looking: tokio::sync::Mutex<()>,
     /// Held while copies are made.
     pub(super) copying: tokio::sync::Mutex<()>,
-    /// Those that the leader said last are to be made.
+    /// The copies that are to be made, as the leader said last.
     pub(super) copies: Mutex<Vec<wire::CheckpointSource>>,
-    /// Where it said last that what workers go on from can be had.
+    /// The places of the checkpoints from which workers resume, as the leader said last.
     pub(super) sources: Mutex<HashMap<CheckpointId, wire::CheckpointSource>>,
-    /// When the shared store is swept next.
+    /// The time of the next sweep of the shared store.
     pub(super) sweep_due: Mutex<Instant>,
 }
 
@@ -146,14 +146,14 @@ impl Shelf {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// What other agents are handed, as a service.
+    /// The service that hands the checkpoints on this node's disk to other agents.
     pub fn service(&self) -> tonic::service::Routes {
         let store: Arc<dyn Store> = Arc::new(self.0.disk.clone());
         let guard = Arc::new(self.0.tickets.clone());
         tonic::service::Routes::new(tessera_checkpoint::serve(store, guard, self.0.background.clone()))
     }
 
-    /// Whether checkpoints go into a store that all nodes share.
+    /// Returns whether checkpoints go into a store that all nodes share.
     pub fn is_shared(&self) -> bool {
         self.0.shared.is_some()
     }
@@ -175,7 +175,7 @@ impl Shelf {
         result
     }
 
-    /// Where something lies that was saved here.
+    /// The store of a checkpoint that was saved here: the shared one if `shared` and there is one, else the disk.
     pub(super) fn store(&self, shared: bool) -> &Objects {
         self.0.shared.as_ref().filter(|_| shared).map_or(&self.0.disk, SharedStore::objects)
     }
@@ -277,7 +277,7 @@ impl Shelf {
         }
     }
 
-    /// Where something is said to be now, and where it was when the order was given.
+    /// The source with the addresses that the leader reports now, followed by those given with the order.
     fn known_now(&self, id: &CheckpointId, ordered: &wire::CheckpointSource) -> wire::CheckpointSource {
         let said = lock(&self.0.sources).get(id).map(|said| said.addresses.clone()).unwrap_or_default();
         let before = ordered.addresses.iter().filter(|address| !said.contains(address)).cloned();
@@ -319,7 +319,7 @@ impl Shelf {
         Err(Unusable { why, message: failures.join("; ") })
     }
 
-    /// Whether this node shares the store in which something lies.
+    /// Checks that this node shares the store in which a checkpoint lies.
     async fn is_here(&self, from: &wire::CheckpointSource) -> Result<(), String> {
         let none = "it is in a store that all nodes share, and this node's agent has none: see [checkpoints] store in \
                     its configuration";
@@ -327,7 +327,7 @@ impl Shelf {
         shared.is(&from.ticket).await
     }
 
-    /// Where it may be.
+    /// The stores in which a checkpoint may be.
     pub(super) fn places(&self, from: &wire::CheckpointSource) -> Vec<Box<dyn Store>> {
         if from.shared {
             let shared = self.0.shared.iter().map(SharedStore::objects);
@@ -350,7 +350,7 @@ impl Shelf {
         places
     }
 
-    /// What a store says of it, if it is the one that was told.
+    /// Reads the description of a checkpoint in a store; an error if its hash is not the one that was told.
     pub(super) async fn published(
         &self,
         store: &dyn Store,
@@ -370,7 +370,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is told of a part that is kept.
+/// The description of a part that is kept, as it is reported.
 fn told(part: &PartKey, made: Made, published: &Published, ticket: u128, shared: bool) -> SavedPart {
     let Made { mode, progress } = made;
     let (sequence, bytes, hash) = (part.checkpoint.sequence, published.bytes, *published.hash.bytes());

@@ -1,5 +1,5 @@
-//! What the leader has done with the checkpoints of a node: what nobody needs is removed, and copies are made for other
-//! nodes. And what nobody else sees is tidied up.
+//! The leader's orders about the checkpoints of a node: checkpoints that nobody needs are removed, and copies are made
+//! for other nodes. Remains that nobody else sees are tidied up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::tickets::ticket_of;
 /// Wait before a copy is tried again that could not be made.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Which copies were tried.
+/// The copies that were tried.
 #[derive(Default)]
 struct Copying {
     tried: BTreeMap<CheckpointId, Instant>,

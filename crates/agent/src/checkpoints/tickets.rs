@@ -1,5 +1,6 @@
-//! What is known on this node of each checkpoint beside its content: the ticket that others show to be given it, and
-//! whether it lies in the store that all nodes share. On disk before the checkpoint is, so that there is none without.
+//! The record that a node has of each checkpoint beside its content: the ticket that others show to be given it, and
+//! whether it lies in the store that all nodes share. The record is on disk before the checkpoint is, so that no
+//! checkpoint is without.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +14,7 @@ use tessera_connection::Peer;
 
 use crate::durable;
 
-/// What is known of one. The ticket of what lies in the store that all nodes share is what that store is known by.
+/// The record of one checkpoint. In the store that all nodes share, the ticket is the identity of that store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub ticket: u128,
@@ -37,9 +38,9 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    /// Those in a folder, which is made when it is not there. `here`: the checkpoints that are whole on the node's
-    /// disk. Tickets of others that were to lie there are removed: nobody was told of what is not whole, and whoever
-    /// makes it again writes its ticket down again.
+    /// Opens the tickets in a folder, which is made when it is not there. `here`: the checkpoints that are whole on the
+    /// node's disk. Tickets of others that were to lie there are removed: nobody was told of what is not whole, and
+    /// whoever makes it again writes its ticket down again.
     pub fn open(folder: PathBuf, here: &BTreeSet<CheckpointId>) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         let mut known = BTreeMap::new();
@@ -76,7 +77,7 @@ impl Tickets {
         self.known().iter().filter(|(_, known)| known.whole).map(|(id, _)| *id).collect()
     }
 
-    /// How many are whole on this node, and in the shared store.
+    /// The number of checkpoints that are whole on this node, and of those in the shared store.
     pub fn count(&self) -> (usize, usize) {
         let known = self.known();
         let whole = |shared: bool| known.values().filter(|known| known.whole && known.shared == shared).count();

@@ -12,12 +12,12 @@ use tessera_api::v1 as wire;
 
 use crate::reach::of_host;
 
-/// Where the slice servers of a card over several nodes find each other, and which of them are this worker's.
+/// The meeting point of the slice servers of a card over several nodes, and which of them are this worker's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Across {
-    /// Where the first one listens: everywhere, because others may reach its host at any of its addresses.
+    /// Address at which the first server listens: all of its host's, because others may reach it at any of them.
     pub listen: String,
-    /// Where the others reach it.
+    /// Address at which the others reach the first server.
     pub address: String,
     /// Slices of the card that workers before this one have.
     pub before: usize,
@@ -45,7 +45,8 @@ impl Across {
         Some(Self { listen, address, before, of: order.slices.len(), others })
     }
 
-    /// Where the server of this number of the card finds the others.
+    /// Address at which the server of this number, counted from 0 over the slices of the whole card, meets the others:
+    /// number 0 listens, the others connect.
     #[must_use]
     pub fn group(&self, rank: usize) -> &str {
         if rank == 0 { &self.listen } else { &self.address }
@@ -61,33 +62,33 @@ fn everywhere(host: &str, port: u16) -> String {
     format!("tcp:{}", SocketAddr::new(any, port))
 }
 
-/// Where the first slice server of a card listens for its program, and where that reaches it, when no slice of the card
-/// is with the program.
+/// The addresses of a card's first slice server when no slice of the card is with the program: where the server listens
+/// for the program, and where the program reaches it. `None`: the order names no port for that.
 #[must_use]
 pub fn between_nodes(order: &wire::WorkerOrder) -> Option<(String, String)> {
     let (host, port) = (&order.server_address, u16::try_from(order.server_port).unwrap_or_default());
     (port > 0).then(|| (everywhere(host, port), format!("tcp:{}", of_host(host, port))))
 }
 
-/// Whether the virtual card of a worker has slices of several.
+/// Returns whether the virtual card of a worker has slices of several workers.
 fn spreads(order: &wire::WorkerOrder) -> bool {
     order.slices.iter().any(|slice| Some(slice.rank) != order.slices.first().map(|first| first.rank))
 }
 
-/// Whether some of the slices of its virtual card are with a worker of this order.
+/// Returns whether a worker of this order has slices of its virtual card.
 #[must_use]
 pub fn has_slices(order: &wire::WorkerOrder) -> bool {
     let own = order.worker.unwrap_or_default().rank;
     order.slices.iter().any(|slice| slice.rank == own)
 }
 
-/// Whether a worker of this order runs its job's program.
+/// Returns whether a worker of this order runs its job's program.
 #[must_use]
 pub const fn runs_program(order: &wire::WorkerOrder) -> bool {
     !order.only_serves
 }
 
-/// Whether the first slice server of its virtual card is with a worker of this order.
+/// Returns whether a worker of this order has the first slice server of its virtual card.
 #[must_use]
 pub fn has_first_server(order: &wire::WorkerOrder) -> bool {
     order.slices.iter().map(|slice| slice.rank).min() == Some(order.worker.unwrap_or_default().rank)

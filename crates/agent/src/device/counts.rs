@@ -1,4 +1,4 @@
-//! What a slice server counts of itself, left in a file of the worker's own folder every second or two.
+//! Counters of a slice server, left in a file of the worker's own folder every second or two.
 //!
 //! The program could write there, too: numbers that make no sense are left out, and those that lie tell wrong things of
 //! the program's own job only.
@@ -17,7 +17,7 @@ const LONGEST: u64 = 4096;
 /// Longer than any worker runs, in seconds.
 const MOST_SECONDS: f64 = 1e10;
 
-/// What a slice server has done.
+/// Counters of a slice server: its work so far, and the memory and the queue that it has now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(test, derive(Default))]
 pub struct Counts {
@@ -34,7 +34,7 @@ pub struct Counts {
     /// Memory that its program has on the device, in bytes.
     pub memory_used_bytes: u64,
     share: f64,
-    /// Whether what it computed is time of processors, which does not go on while it stands still.
+    /// True if `computed` is processor time, which does not advance while the server is suspended.
     pub processor_time: bool,
 }
 
@@ -54,7 +54,7 @@ struct Written {
 }
 
 impl Counts {
-    /// What the server of a worker told last; `None` where there is none, or nothing that makes sense.
+    /// Returns the newest counters that the server of a worker wrote; `None` if there are none, or they make no sense.
     #[must_use]
     pub fn told(work: &Path) -> Option<Self> {
         let said: Written = serde_json::from_slice(&read(&work.join(FILE), LONGEST)?).ok()?;
@@ -77,7 +77,7 @@ impl Counts {
         self.share
     }
 
-    /// What it did since it told the words before, some time ago.
+    /// Returns the use of the device since the counters `before`, which were read `passed` ago.
     #[must_use]
     pub fn since(&self, before: &Self, passed: Option<Duration>) -> DeviceUse {
         let rate = |now: u64, before: u64| per_second(now.saturating_sub(before) as f64, passed);
@@ -90,7 +90,7 @@ impl Counts {
     }
 }
 
-/// So many in each second of this time; none of what was looked at once only.
+/// Returns the rate per second of `of` over the time `passed`; zero after the first look (`None`) or in no time.
 #[must_use]
 pub fn per_second(of: f64, passed: Option<Duration>) -> f64 {
     match passed {

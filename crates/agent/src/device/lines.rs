@@ -1,4 +1,4 @@
-//! What processes of a worker say to each other: lines of text, read as they come.
+//! Messages between the processes of a worker: lines of text, read as they arrive.
 
 use std::io::{self, Read};
 

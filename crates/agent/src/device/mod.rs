@@ -52,18 +52,18 @@ pub const MOST_SLICES: usize = 64;
 /// The shortest lease of a program's host: some words get through in it over a network that loses a few.
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 
-/// How a node serves devices.
+/// The settings with which a node serves devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceConfig {
     /// The interpreter with PyTorch and the wheel `tessera`; slice servers are run by it. `None`: the node serves none.
     pub python: Option<PathBuf>,
-    /// Where the dispatcher lies that was built for it; `None`: `torch` in the agent's data folder.
+    /// Folder of the dispatcher that was built for the interpreter; `None`: `torch` in the agent's data folder.
     pub build: Option<PathBuf>,
     /// Variables that slice servers need.
     pub environment: BTreeMap<String, String>,
-    /// How long a slice server may take until it listens.
+    /// The time within which a slice server must listen.
     pub start_within: Duration,
-    /// How long the host of a program that runs elsewhere may be silent before its card is given back.
+    /// The longest silence of the host of a program that runs elsewhere before its card is given back.
     pub host_lease: Duration,
 }
 

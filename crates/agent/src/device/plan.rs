@@ -1,4 +1,4 @@
-//! What the process that starts slice servers is told: one word of its command line, in JSON.
+//! The plan for the process that starts slice servers: one word of its command line, in JSON.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use super::served::Served;
 use super::{Across, WORD};
 use crate::config::SupervisorCommand;
 
-/// How long the servers of other nodes may take at least.
+/// The least time that the servers of other nodes are given.
 const OTHER_NODES: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,13 +22,13 @@ pub enum ProgramPlace {
     Here(PathBuf),
     /// On a host of its own.
     Elsewhere {
-        /// Where the server listens, on any port.
+        /// Address at which the server listens, on any port.
         listen: IpAddr,
         /// Host name or address by which that is reached.
         host: String,
-        /// How long the program's host may be silent.
+        /// The longest silence of the program's host before the card is given back.
         lease: Duration,
-        /// Whether the server saves what its program has on the card.
+        /// True if the server saves what its program has on the card.
         saves: bool,
     },
     /// Beside it, and it is dumped: it knows of nothing, and asks at a socket of this folder where the server is.
@@ -37,21 +37,21 @@ pub enum ProgramPlace {
     WithFirst,
     /// With a worker of another node, which has no slices.
     OnOtherNode {
-        /// Where the first server listens for it.
+        /// Address at which the first server listens for the program.
         listen: String,
-        /// How long it may be silent once it has come.
+        /// The longest silence of the program, once it has connected, before the card is given back.
         lease: Duration,
     },
     /// With this worker, which has no slices.
     Apart {
-        /// Where the first server of its card is reached.
+        /// Address at which the first server of its card is reached.
         server: String,
-        /// How long that may take to be there.
+        /// The longest wait of this worker for an answer of that server.
         within: Duration,
     },
 }
 
-/// How the slice servers of a worker are started.
+/// The plan by which the slice servers of a worker are started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Program and arguments of a server, before those of its slice.
@@ -60,14 +60,14 @@ pub struct Plan {
     pub environment: BTreeMap<String, String>,
     /// Variables of the program that are not for the process between.
     pub of_program: BTreeMap<String, String>,
-    /// Where the dispatcher lies, for servers and for the program.
+    /// Folder of the dispatcher, for servers and for the program.
     pub build: String,
-    /// How long they may take until the first listens.
+    /// The time within which the first server must listen.
     pub start_within: Duration,
     pub place: ProgramPlace,
     /// The slices of the worker, with a server for each. The first one of the card serves the program.
     pub slices: Vec<PlannedSlice>,
-    /// Where the rest of the card is; `None`: there is none.
+    /// This worker's part of a card over several nodes; `None`: the card lies on one node, or on others alone.
     #[serde(default)]
     pub across: Option<Across>,
 }
@@ -88,7 +88,7 @@ pub struct PlannedSlice {
 }
 
 impl ProgramPlace {
-    /// Whether the server saves what its program has on the card.
+    /// Returns whether the server saves what its program has on the card.
     #[must_use]
     pub const fn saves(&self) -> bool {
         matches!(self, Self::Elsewhere { saves: true, .. })
@@ -160,7 +160,7 @@ impl Plan {
         Self { across, ..self }
     }
 
-    /// Whether other workers have parts of the card: then all know the same secret.
+    /// Returns whether other workers have slices or the program of the card: then all know the same secret.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         self.across.is_some() || matches!(self.place, ProgramPlace::OnOtherNode { .. } | ProgramPlace::Apart { .. })
@@ -202,12 +202,13 @@ impl Plan {
         words
     }
 
-    /// How long the first server of a card waits for those of other nodes, whose disks may have to read PyTorch first.
+    /// The longest time that a card's first server waits for those of other nodes, whose disks may have to read PyTorch
+    /// first.
     fn patience(&self) -> Duration {
         patience(self.start_within)
     }
 
-    /// How long the first server of this worker may take until it says that it is ready; `None`: until it ends.
+    /// The time within which this worker's first server must report that it is ready; `None`: no limit until it ends.
     #[must_use]
     pub fn ready_within(&self) -> Option<Duration> {
         match (&self.place, &self.across) {
@@ -218,14 +219,14 @@ impl Plan {
         }
     }
 
-    /// What people are told of the card.
+    /// The names of the devices behind the worker's slices, for messages to people.
     #[must_use]
     pub fn devices(&self) -> String {
         self.slices.iter().map(|slice| &*slice.device).collect::<Vec<_>>().join(" + ")
     }
 }
 
-/// How long the first server of a card may take to serve on another node, when a server takes so long to start.
+/// The longest time until a card's first server, on another node, serves, if a server may start for `start_within`.
 pub(crate) fn until_served(start_within: Duration) -> Duration {
     start_within + patience(start_within)
 }

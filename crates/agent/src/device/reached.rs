@@ -1,5 +1,5 @@
-//! How a slice server is reached by a program on another host: told by the process that started it, in a file of the
-//! worker's own folder, and read by the agent for whoever submitted the job.
+//! The address of a slice server for a program on another host: the process that started the server writes it to a file
+//! of the worker's own folder, and the agent reads it for the submitter of the job.
 
 use std::fs::{OpenOptions, rename};
 use std::io::{self, Write};
@@ -20,9 +20,9 @@ const LONGEST: u64 = 4096;
 pub(crate) struct Reached {
     /// As `tcp:host:port`.
     pub address: String,
-    /// Who knows it may compute there.
+    /// The secret of the server: a client that knows it may compute there.
     pub token: String,
-    /// How long the program's host may be silent.
+    /// The longest silence of the program's host before the card is given back.
     pub lease: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Reached {
         rename(new, work.join(FILE))
     }
 
-    /// What the worker told; `None` as long as its server does not listen.
+    /// Returns what the worker wrote; `None` as long as its server does not listen.
     pub(crate) fn told(work: &Path) -> Option<Self> {
         serde_json::from_slice(&read(&work.join(FILE), LONGEST)?).ok()
     }

@@ -36,9 +36,9 @@ use crate::worker::WORKER_DIR;
 
 /// Variables that Tessera sets and a server has, too: by the first the worker's processes are known.
 const OF_WORKER: [&str; 3] = [WORKER_DIR, "TESSERA_JOB_ID", "TESSERA_EPOCH"];
-/// Those in which a job says how its card is to share the work, whatever the node says.
+/// Variables by which a job decides how its card shares the work; they override those of the node.
 const OF_JOB: [&str; 2] = ["TESSERA_SPLIT", "TESSERA_SLOWER"];
-/// Those that a server has that saves itself.
+/// Further variables of a server that saves what its program has on the card.
 const OF_SAVING: [&str; 2] = ["TESSERA_CHECKPOINT_DIR", "TESSERA_CONTROL"];
 /// The codes with which a server ends that failed itself, and one whose program's host was not heard of for its lease.
 /// With any other it ends as its program did.
@@ -96,7 +96,7 @@ fn own_folder() -> PathBuf {
     PathBuf::from(std::env::var_os(WORKER_DIR).unwrap_or_default())
 }
 
-/// Those of these variables that this process has.
+/// The named environment variables that are set.
 fn set<'a>(names: impl Iterator<Item = &'a &'static str>) -> impl Iterator<Item = (&'static str, OsString)> {
     names.filter_map(|name| Some((*name, std::env::var_os(name)?)))
 }
@@ -120,7 +120,7 @@ struct Worker {
 /// The slice server. It is not waited for at the end: whoever ends the worker finds out that nothing of it is left.
 struct Server {
     child: Child,
-    /// How it ended by itself, once it was waited for: its number may be another's then.
+    /// Its status, if it ended by itself and was waited for: its process id may belong to another process then.
     ended: Option<ExitStatus>,
 }
 
@@ -209,8 +209,8 @@ impl Worker {
         Ok(Server { child, ended: None })
     }
 
-    /// What the first of the servers says after the word that is awaited: where it listens, or nothing more than that
-    /// it is one of the card's. It would wait in vain for another one that has ended.
+    /// Returns the rest of the first server's line that begins with `awaited`: the address at which it listens, or
+    /// nothing if it only joins the card. Fails once another server has ended, for which it would wait in vain.
     fn said(&mut self, servers: &mut [Server], awaited: &str) -> Result<String, Problem> {
         let device = || self.plan.devices();
         let until = self.plan.ready_within().map(|within| Instant::now() + within);
@@ -250,7 +250,7 @@ impl Worker {
         }
     }
 
-    /// Why nothing was heard of the first server in time.
+    /// The problem of a first server that reported nothing in time.
     fn late(&self) -> Problem {
         match &self.plan.across {
             Some(across) => Problem::Apart { others: across.others.join(", "), address: across.address.clone() },
@@ -331,8 +331,8 @@ impl Worker {
         }
     }
 
-    /// Whether a part of the card on another node was lost: then the first server fails as soon as the program is gone.
-    /// A program that ended with an error for that is not at fault, and is tried again as after the loss of a node.
+    /// Returns whether a part of the card on another node was lost: the first server then fails once the program is
+    /// gone. A program that failed for that is not at fault, and is tried again as after the loss of a node.
     fn has_lost_a_part(&self, servers: &mut [Server]) -> Result<bool, Problem> {
         let Some(first) = servers.first_mut() else { return Ok(false) };
         let until = Instant::now() + FAILS_WITHIN;

@@ -1,4 +1,4 @@
-//! Whether this node can serve devices: asked of its Python once, while the agent is at work already.
+//! The check whether this node can serve devices: its Python is asked once, while the agent is at work already.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,32 +21,32 @@ use crate::node::Event;
 use crate::shell::Input;
 use crate::worker::INHERITED;
 
-/// How long Python may take to load PyTorch, from a disk that has not read it yet.
+/// The longest time for Python to load PyTorch, from a disk that has not read it yet.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How slice servers are started here.
+/// The settings with which slice servers are started on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
     /// The interpreter.
     pub python: PathBuf,
-    /// Where the dispatcher lies.
+    /// Folder of the dispatcher.
     pub build: PathBuf,
     /// Variables of the servers.
     pub environment: BTreeMap<String, String>,
-    /// How long one may take until it listens.
+    /// The time within which a server must listen.
     pub start_within: Duration,
-    /// Where servers listen for programs of other hosts.
+    /// Address at which servers listen for programs of other hosts.
     pub listen: IpAddr,
     /// Host name or address by which those reach them.
     pub host: String,
-    /// How long such a host may be silent.
+    /// The longest silence of such a host before its card is given back.
     pub host_lease: Duration,
     /// Version of PyTorch; empty until it is known.
     pub version: String,
 }
 
 impl Served {
-    /// What the node would serve by this interpreter.
+    /// The settings for servers that this interpreter runs.
     #[must_use]
     pub fn new(python: PathBuf, config: &AgentConfig) -> Self {
         let DeviceConfig { python: _, build, environment, start_within, host_lease } = config.device.clone();
@@ -118,8 +118,8 @@ impl Served {
     }
 }
 
-/// Which PyTorch serves, of what a wheel says that is not older than this agent: one that is does not know the words
-/// with which its servers are started.
+/// Returns the version of PyTorch from the output of a wheel that is not older than this agent: an older wheel does not
+/// know the words with which its servers are started.
 fn pytorch_of(said: &str) -> Result<String, String> {
     let word = |name| said.lines().rev().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let release = word("tessera ").and_then(|release| Version::parse(release).ok());
@@ -134,7 +134,7 @@ fn pytorch_of(said: &str) -> Result<String, String> {
     }
 }
 
-/// What somebody has installed at home is not what the node serves.
+/// The variable that hides from Python what somebody has installed at home: that is not what the node serves.
 pub(super) const NO_USER_SITE: &str = "PYTHONNOUSERSITE";
 
 /// Variables of this process that a slice server has, too.

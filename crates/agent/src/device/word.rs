@@ -1,4 +1,4 @@
-//! What a worker that began as a process of ours leaves about its end, beside its exit code.
+//! The word that a worker which began as a process of ours leaves about its end, beside its exit code.
 //!
 //! The file lies in the worker's own folder: a program that writes one can blame its node, which is believed only so
 //! often, or say that the host of its program is gone, which ends its own job.
@@ -14,12 +14,12 @@ use crate::untrusted;
 
 /// The code with which a worker ends that leaves a word.
 pub(super) const CODE: u8 = 125;
-/// Where it lies, in the worker's own folder.
+/// Name of the file in the worker's own folder.
 const FILE: &str = ".word";
 /// Most bytes of it.
 const LONGEST: u64 = 4096;
 
-/// Why a worker ended that did not end by its program.
+/// The reason for which a worker ended that did not end by its program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Word {
     pub cause: Cause,

@@ -24,7 +24,7 @@ pub enum Event {
     HeartbeatDue,
     /// [`Effect::KeepTerm`] is on disk.
     TermKept(Term),
-    /// What a worker's supervisor, or the search for what it left, says of it.
+    /// The status of a worker, from its supervisor or from the search for what it left.
     WorkerStatus(Box<Status>),
     /// Something came of a worker's checkpoints.
     Checkpoint(WorkerId, CheckpointNews),
@@ -41,7 +41,7 @@ pub enum Event {
     Labelled(Vec<(String, String)>),
 }
 
-/// What came of a worker's checkpoints.
+/// News of a worker's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckpointNews {
     Saved(SavedPart),
@@ -52,12 +52,12 @@ pub enum CheckpointNews {
     },
     /// An image of its processes was made while it ran, or was to be.
     Snapshot {
-        /// Why it is not kept; empty: it is.
+        /// The reason that it is not kept; empty: it is.
         failed: String,
     },
 }
 
-/// What the pool said about itself when the node was welcomed.
+/// The terms of the pool, as its leader gave them when it welcomed the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolTerms {
     pub node_id: u32,
@@ -84,11 +84,11 @@ pub struct LaunchOrder {
     pub fence: Fence,
     /// Until when it may run; `None`: it needs no lease.
     pub lease: Option<Lease>,
-    /// What is needed to turn blocks into shares of cards.
+    /// The terms of the pool, by which blocks become shares of cards.
     pub pool: PoolTerms,
 }
 
-/// What is to be done, in order.
+/// Actions to perform, in order.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Say this to the leader, once it is found.
@@ -121,7 +121,7 @@ pub enum Effect {
         policy: StopPolicy,
         cause: Cause,
     },
-    /// Whether what a worker that is told to stop has written when it ends is kept, because its job is to go on.
+    /// Sets whether a stopped worker's checkpoint, as written when it ends, is kept: it is when its job is to resume.
     SaveAtEnd {
         worker: WorkerId,
         save: bool,

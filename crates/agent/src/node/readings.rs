@@ -1,4 +1,4 @@
-//! What is measured on a node, and the workers as those see them who measure them or draw them.
+//! Measurements of a node, and views of its workers for the code that measures or displays them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,26 +24,26 @@ const STALE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings {
-    /// When they were there, or, when nothing was read yet, when the agent began; `None`: nobody says.
+    /// The time of the readings, or, before the first of them, of the agent's start; `None`: unknown.
     pub at: Option<BootTime>,
-    /// What its cards are, by index.
+    /// Hardware details of its cards that the ledger does not have, by index.
     pub hardware: Arc<[Hardware]>,
     pub cards: Vec<Sample>,
-    /// Of workers that were here.
+    /// Resource use of the workers that were here.
     pub workers: BTreeMap<WorkerId, WorkerUse>,
-    /// How the time of each card is divided, by index.
+    /// The division of each card's time, by index.
     pub slicing: BTreeMap<u32, Slicing>,
 }
 
 impl Readings {
-    /// How old they are, if somebody says.
+    /// The age of the readings, if their time is known.
     #[must_use]
     pub fn age(&self, now: BootTime) -> Option<Duration> {
         self.at.map(|at| at.until(now))
     }
 }
 
-/// What a worker holds of one card of this node.
+/// Blocks and memory that a worker holds of one card of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldSlice {
     pub blocks: u64,
@@ -57,7 +57,7 @@ pub struct WorkerView {
     pub job: u64,
     pub rank: u32,
     pub queue: String,
-    /// What it holds, by card.
+    /// Blocks and memory that the worker holds, by card.
     pub held: BTreeMap<u32, HeldSlice>,
     pub used: WorkerUse,
 }
@@ -153,7 +153,7 @@ impl Node {
         here.filter_map(|placed| placed.slice.as_ref())
     }
 
-    /// What the leader is told of the cards.
+    /// The samples of the cards for the leader.
     pub(super) fn card_samples(&self, readings: &Readings) -> Vec<wire::CardSample> {
         let sample = |sample: &Sample| wire::CardSample {
             card_index: sample.card_index,
@@ -176,7 +176,7 @@ impl Node {
         readings.cards.iter().map(sample).chain(unread).collect()
     }
 
-    /// What the leader is told of the workers that are here.
+    /// The samples of the workers that are here, for the leader.
     pub(super) fn worker_samples(&self, readings: &Readings) -> Vec<wire::WorkerSample> {
         let here = |worker: &WorkerId| self.worker(*worker).is_some_and(|record| record.stage != Stage::Over);
         let known = readings.workers.iter().filter(|(worker, _)| here(worker));

@@ -1,4 +1,4 @@
-//! What a node knows of one worker.
+//! The record that a node has of one worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tessera_ledger::{AllocationId, CheckpointKey, Epoch, Rank, SavedPart};
 use crate::supervisor::status::{Cause, Exit, Phase, Status};
 use crate::worker::{StopPolicy, StopSignal, WorkerId, is_cooperative, is_transparent};
 
-/// How a worker is stopped when its order does not say.
+/// The time between signal and kill for a worker whose order has no stop policy.
 const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
-/// How far a worker has come on this node.
+/// The progress of a worker on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Accepted; waits for a lease, or for an older allocation to be gone.
@@ -24,7 +24,7 @@ pub enum Stage {
     Over,
 }
 
-/// What a node knows of one worker.
+/// The record that a node has of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerRecord {
     pub status: Status,
@@ -39,9 +39,9 @@ pub struct WorkerRecord {
     pub saved: Option<SavedPart>,
     /// Its part of the checkpoint that it was to go on from cannot be had; and whether it never can be.
     pub unusable: Option<bool>,
-    /// Why the newest image that was to be made while it ran is not kept; empty: it is.
+    /// The reason that the newest image that was to be made while it ran is not kept; empty: it is.
     pub snapshot_failed: String,
-    /// How and why it is to be stopped, once that was decided.
+    /// Policy and cause of its stop, once that was decided.
     pub stop: Option<(StopPolicy, Cause)>,
     /// Counts changes of what is reported.
     pub version: u64,
@@ -49,7 +49,7 @@ pub struct WorkerRecord {
     pub acknowledged: u64,
     /// Highest version that was sent on the present session.
     pub sent: u64,
-    /// Whether an earlier agent launched it.
+    /// True if an earlier agent launched it.
     adopted: bool,
     reported: wire::WorkerReport,
 }
@@ -75,7 +75,7 @@ impl WorkerRecord {
         self
     }
 
-    /// Whether an earlier agent launched it, and nothing tells that all of it ends with its supervisor.
+    /// Returns whether an earlier agent launched it, and nothing shows that all of it ends with its supervisor.
     #[must_use]
     pub fn may_outlive_supervisor(&self) -> bool {
         self.adopted && self.stage == Stage::Launched && self.status.init.is_none()
@@ -119,7 +119,7 @@ impl WorkerRecord {
         self.version += 1;
     }
 
-    /// Whether its newest state was acknowledged.
+    /// Returns whether its newest state was acknowledged.
     #[must_use]
     pub const fn is_acknowledged(&self) -> bool {
         self.acknowledged >= self.version
@@ -133,19 +133,19 @@ impl WorkerRecord {
         self.touch();
     }
 
-    /// How its order wants it stopped.
+    /// The stop policy of its order, or the default one.
     #[must_use]
     pub fn stop_policy(&self) -> StopPolicy {
         policy_of(self.order.as_ref().and_then(|order| order.stop.as_ref()))
     }
 
-    /// Whether something of it may be saved when it is stopped.
+    /// Returns whether something of it may be saved when it is stopped.
     #[must_use]
     pub fn saves(&self) -> bool {
         self.order.as_ref().is_some_and(|order| is_cooperative(order) || is_transparent(order))
     }
 
-    /// Whether its order lets it run without a lease.
+    /// Returns whether its order lets it run without a lease.
     #[must_use]
     pub fn keeps_on_disconnect(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.keep_on_disconnect)
@@ -177,7 +177,7 @@ impl WorkerRecord {
         }
     }
 
-    /// Why nothing was saved of it when it was told to stop; or, where nobody tried that, why not while it ran.
+    /// The reason that nothing was saved of it when it was told to stop or, where nobody tried that, while it ran.
     fn not_saved(&self) -> String {
         let status = &self.status;
         if !status.not_saved.is_empty() || !status.is_final() || self.saved_at_the_end() {
@@ -191,7 +191,7 @@ impl WorkerRecord {
         }
     }
 
-    /// Whether what it wrote when it was told to stop is kept.
+    /// Returns whether what it wrote when it was told to stop is kept.
     fn saved_at_the_end(&self) -> bool {
         self.saved.as_ref().is_some_and(|saved| saved.sequence == CheckpointKey::LAST && saved.bytes > 0)
     }

@@ -13,12 +13,12 @@ use super::state::Node;
 use crate::boot::BootTime;
 use crate::worker::WorkerId;
 
-/// How long an acknowledgement is waited for before the same is reported again.
+/// The time to wait for an acknowledgement before the same is reported again.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Workers in one report; more go into the next.
 const MAX_WORKERS: usize = 256;
 
-/// What was reported on this session.
+/// The reports of this session: those that are due, and those that wait for an acknowledgement.
 #[derive(Debug)]
 pub struct Reports {
     /// The session's term is on disk.
@@ -62,7 +62,7 @@ impl Reports {
         self.term_kept = false;
     }
 
-    /// Whether orders may be obeyed.
+    /// Returns whether orders may be obeyed: the session's term is on disk.
     pub const fn is_term_kept(&self) -> bool {
         self.term_kept
     }

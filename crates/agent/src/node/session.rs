@@ -41,16 +41,16 @@ pub struct OpenSession {
     held: Vec<wire::Orders>,
     /// Number of the last heartbeat.
     sequence: u64,
-    /// When unanswered heartbeats were sent.
+    /// Send times of unanswered heartbeats, by their numbers.
     sent: BTreeMap<u64, BootTime>,
-    /// How long the leader may leave a heartbeat unanswered: half of what leases last, so that another leader is found
-    /// before they end. Unknown before the first grant.
+    /// The longest time that the leader may leave a heartbeat unanswered: half of what leases last, so that another
+    /// leader is found before they end. Unknown before the first grant.
     patience: Option<Duration>,
-    /// Whether the leader was told which checkpoints are kept here.
+    /// True if the leader was told which checkpoints are kept here.
     kept_said: bool,
     /// Checkpoints that the leader missed and that were looked for in vain, until it is told.
     absent: Vec<PartKey>,
-    /// What was reported and not yet acknowledged.
+    /// The reports of this session, due or not yet acknowledged.
     pub(super) reports: Reports,
 }
 
@@ -126,7 +126,8 @@ impl Node {
         }))]
     }
 
-    /// What of the work here ends by itself with its supervisors: what new workers have, unless an older one has less.
+    /// The containment of the work here, which is the part that ends by itself with its supervisors: that of new
+    /// workers, unless an older one has less.
     fn containment(&self) -> wire::Containment {
         let adopted = self.workers.values().find(|record| record.may_outlive_supervisor());
         match adopted.filter(|_| self.facts.containment.whole) {
@@ -305,7 +306,7 @@ impl Node {
         vec![send(ToLeader::Heartbeat(heartbeat))]
     }
 
-    /// What is to be done with checkpoints: by the word of the newest leader only.
+    /// Passes on orders for checkpoints if they come from the newest leader; otherwise ends the session.
     fn tend(&mut self, mut orders: wire::CheckpointOrders) -> Vec<Effect> {
         let term = Term(orders.term);
         if let Some(reason) = self.unfit(term) {

@@ -13,7 +13,7 @@ use crate::boot::BootTime;
 use crate::supervisor::status::{Phase, Status};
 use crate::worker::{Fence, Lease, Term, WorkerId};
 
-/// What workers hold of one card.
+/// Blocks, memory and slices of one card that workers hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CardUse {
     pub blocks: u64,
@@ -21,24 +21,24 @@ pub struct CardUse {
     pub slices: u64,
 }
 
-/// What does not change while an agent runs.
+/// Facts that do not change while an agent runs; only labels may be added.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     pub name: String,
     pub uid: String,
-    /// Which start of the agent this is.
+    /// The number of this start of the agent.
     pub incarnation: u64,
-    /// Where members read logs.
+    /// Address at which members read logs.
     pub address: String,
-    /// Where workers of other nodes reach this one.
+    /// Host name or address at which workers of other nodes reach those of this one.
     pub worker_host: String,
     pub labels: BTreeMap<String, String>,
     pub boot_id: String,
     /// Drawn at this start of the agent.
     pub start_nonce: String,
-    /// What of a worker ends by itself with its supervisor.
+    /// The part of a worker that ends by itself with its supervisor.
     pub containment: wire::Containment,
-    /// What the host offers to workers beside its cards.
+    /// Resources that the host offers to workers beside its cards.
     pub host: Option<wire::HostCapacity>,
 }
 
@@ -50,7 +50,7 @@ pub struct Node {
     /// The checkpoints on its disk; `None`: not known yet.
     pub(super) kept: Option<BTreeSet<PartKey>>,
     pub(super) cached: BTreeSet<String>,
-    /// Whether that changed after the hello and before the welcome.
+    /// True if `cached` changed after the hello and before the welcome.
     pub(super) cached_unsaid: bool,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
     pub(super) highest_term: Term,
@@ -60,9 +60,9 @@ pub struct Node {
     pub(super) session: Session,
     pub(super) lease: Option<Lease>,
     pub(super) pool: Option<PoolTerms>,
-    /// Whether the leader was told of less containment than new workers have, because of workers that were adopted.
+    /// True if the leader was told of less containment than new workers have, because of workers that were adopted.
     pub(super) said_less: bool,
-    /// Whether it got labels since the last hello.
+    /// True if the node got labels since the last hello.
     pub(super) labels_unsaid: bool,
 }
 
@@ -166,7 +166,7 @@ impl Node {
         self.lease
     }
 
-    /// Whether the leader knows this node and answers.
+    /// Returns whether the leader knows this node and answers.
     #[must_use]
     pub const fn is_welcome(&self) -> bool {
         matches!(self.session, Session::Open(_))
@@ -277,7 +277,7 @@ impl Node {
         over.into_iter().filter_map(forget).collect()
     }
 
-    /// How many workers are in each phase, for metrics.
+    /// The number of workers in each phase, for metrics.
     #[must_use]
     pub fn phase_counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = BTreeMap::new();
@@ -294,7 +294,7 @@ impl Node {
         counts
     }
 
-    /// What workers that are not over hold of each of this node's cards.
+    /// Blocks, memory and slices of each of this node's cards that are held by workers which are not over.
     #[must_use]
     pub fn card_use(&self) -> BTreeMap<u32, CardUse> {
         let mut cards: BTreeMap<u32, CardUse> = BTreeMap::new();

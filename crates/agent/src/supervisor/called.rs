@@ -1,4 +1,4 @@
-//! How a supervisor that was started ahead of its worker learns whose it is.
+//! The assignment of a worker to a supervisor that was started ahead of it: the agent names the worker's folder.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -24,7 +24,7 @@ pub(super) fn folder() -> io::Result<Option<(PathBuf, Early)>> {
     Ok(Some((folder, early)))
 }
 
-/// What the agent says next; `None` when it has gone.
+/// Receives the next message of the agent; `None` when the agent has gone.
 fn said<M: DeserializeOwned>(agent: &mut File) -> io::Result<Option<M>> {
     let mut inbox = Inbox::default();
     loop {

@@ -21,7 +21,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// may have a copy of the descriptor, until it becomes its program.
 const WRITER_CLOSES: u32 = 50;
 
-/// Which step of the child failed.
+/// The step of the child that failed.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Step {
@@ -71,14 +71,14 @@ pub(super) fn fork_into(child: &Child<'_>, group: &WorkerGroup, home: Option<&Fi
     }
 }
 
-/// What the child needs between fork and exec. Nothing here allocates.
+/// Everything that the child needs between fork and exec. Nothing here allocates.
 pub(super) struct Child<'a> {
     pub program: &'a Program,
     pub arguments: Vec<*const libc::c_char>,
     /// The second one is set to the script's path once it is known.
     pub shell_arguments: Vec<Cell<*const libc::c_char>>,
     pub environment: Vec<*const libc::c_char>,
-    /// What it reads; `None`: nothing.
+    /// The descriptor that becomes its standard input; `None`: it reads `/dev/null`.
     pub input: Option<RawFd>,
     pub outputs: [RawFd; 2],
     pub failed: RawFd,
@@ -86,7 +86,7 @@ pub(super) struct Child<'a> {
     /// The supervisor's end of the gate, of which this process has a copy.
     pub word: RawFd,
     pub parent: u32,
-    /// Whether it was born into a PID namespace, whose end is its own.
+    /// True if it was born into a PID namespace, whose end is its own.
     pub in_namespace: bool,
 }
 

@@ -23,15 +23,15 @@ use crate::device::unaware::{FAILED, IS_SAVED, READY, SAVE};
 use crate::process::ProcessId;
 use crate::worker::WORK_FOLDER;
 
-/// How long a card may take to be saved at least: servers may have operations before them.
+/// The minimum time allowed for a save of the card: servers may have operations to execute before it.
 const CARD_PATIENCE: Duration = Duration::from_secs(120);
 
-/// What it says.
+/// A message from the companion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// The program may begin: its questions are answered.
     Ready,
-    /// What the program has on its card is saved in the worker's own folder, or why it is not.
+    /// The program's state on its card is saved in the worker's own folder, or the reason why it is not.
     Saved(Result<(), String>),
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Companion {
     channel: UnixStream,
     lines: Lines,
     speaks: bool,
-    /// How long a save of the card may take.
+    /// The longest time that a save of the card may take.
     patience: Duration,
 }
 
@@ -88,12 +88,12 @@ impl Companion {
         self.process
     }
 
-    /// How long a save of the card may take.
+    /// The longest time that a save of the card may take.
     pub const fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Whether it will say nothing any more.
+    /// Returns whether no further message can arrive from it.
     pub const fn is_silent(&self) -> bool {
         !self.speaks
     }
@@ -103,7 +103,7 @@ impl Companion {
         self.speaks.then(|| self.channel.as_fd())
     }
 
-    /// What it has said since this was asked last. Waits for nothing.
+    /// Returns the messages received since the last call. Does not block.
     pub fn said(&mut self) -> Vec<Said> {
         if self.speaks {
             self.speaks = self.lines.read(&self.channel);
@@ -120,7 +120,7 @@ impl Companion {
         asked.map_err(|error| format!("the slice servers of its card cannot be asked to save: {error}"))
     }
 
-    /// Whose fault it is that it has ended so while the program was to run, and why it has.
+    /// The party at fault when it ended with `exit` while the program was to run, and the reason.
     pub fn fault(exit: Exit) -> (Cause, String) {
         let word = Word::left(exit, Path::new(WORK_FOLDER)).map(|word| (word.cause, word.why));
         word.unwrap_or_else(|| (Cause::NodeFault, "the process with the slice servers of its card ended".to_owned()))

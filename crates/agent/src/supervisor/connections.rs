@@ -38,7 +38,7 @@ pub struct Connections {
     containment: Containment,
 }
 
-/// What a round of reading brought.
+/// The result of a round of reading.
 #[derive(Debug, Default)]
 pub struct Received {
     /// Requests, each with the number of the connection to answer on.
@@ -66,7 +66,7 @@ impl Connections {
         Ok(connections)
     }
 
-    /// What to wait for, the listener first.
+    /// The descriptors and events to poll for, the listener first.
     #[must_use]
     pub fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut list = vec![(self.listener.as_fd(), PollFlags::POLLIN)];

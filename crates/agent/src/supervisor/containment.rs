@@ -20,7 +20,8 @@ pub struct Containment {
 }
 
 impl Containment {
-    /// What holds the processes of a worker: its control group, the init of its PID namespace, its supervisor.
+    /// The containment of a worker's processes: its control group, the init of its PID namespace (`None`: it has no
+    /// namespace), its supervisor.
     #[must_use]
     pub const fn new(group: WorkerGroup, init: Option<ProcessId>, supervisor: i32) -> Self {
         Self { group, init, supervisor }
@@ -52,7 +53,7 @@ impl Containment {
         }
     }
 
-    /// Whether nothing is alive.
+    /// Returns whether no process of the worker is alive.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         // The end of an init is complete when nothing of its namespace is left.
@@ -69,7 +70,8 @@ impl Containment {
         live_descendants(self.supervisor)
     }
 
-    /// Whether a process may speak for the agent: nothing that the worker started may, whoever it runs as.
+    /// Returns whether a process may speak for the agent: no process that the worker started may, whatever user it runs
+    /// as.
     #[must_use]
     pub fn is_outside(&self, pid: i32) -> bool {
         let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();

@@ -1,4 +1,4 @@
-//! What a supervisor needs for any worker, and can make before it knows for which.
+//! The preparations of a supervisor that are the same for any worker, made before it is known for which.
 
 use std::io;
 use std::path::Path;
@@ -13,16 +13,16 @@ use super::shell::{SuperviseError, step};
 use crate::boot::boot_id;
 use crate::cgroup::{Hierarchies, leave_service_groups};
 
-/// What is the same for all workers of an agent.
+/// Settings that are the same for all workers of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ahead {
-    /// Whether workers run in PID namespaces.
+    /// True if workers run in PID namespaces.
     pub contained: bool,
     /// Control group under which workers run.
     pub cgroup_root: String,
 }
 
-/// What there is before the worker is known.
+/// The resources that exist before the worker is known.
 pub(super) struct Early {
     pub hierarchies: Hierarchies,
     pub boot_id: String,

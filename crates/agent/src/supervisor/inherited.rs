@@ -1,5 +1,5 @@
-//! What a supervisor has from its beginning: the lock of its folder, its signals, and the socket of the agent that
-//! started it.
+//! Resources that a supervisor has from its start: the lock of its folder, its signals, and the socket of the agent
+//! that started it.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -75,14 +75,14 @@ enum Flaw {
     SlowKill,
     /// Clocks differ by more than is assumed.
     MoreDrift,
-    /// Of a worker whose supervisor is killed only the first process ends, and what it forked computes on.
+    /// Only the first process ends when the supervisor of a worker is killed, and what that process forked computes on.
     FirstProcessOnly,
 }
 
 /// A leader, or somebody who still thinks so. Its term is its place, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reign {
-    /// When the node was heard last, or the leader won.
+    /// The tick at which the node was heard last, or at which the leader won.
     heard_at: u64,
     condemned: bool,
 }

@@ -1,4 +1,5 @@
-//! What can happen in the model of leases and what must hold in it, and the search through all of that.
+//! The actions that can happen in the model of leases, the properties that must hold in it, and the search of all its
+//! states.
 
 use std::collections::BTreeSet;
 

@@ -68,7 +68,7 @@ impl Machine {
         &self.status
     }
 
-    /// When [`Event::TimePassed`] is due next.
+    /// The time at which [`Event::TimePassed`] is due next; `None`: no deadline is pending.
     #[must_use]
     pub fn next_deadline(&self) -> Option<BootTime> {
         if self.status.is_final() || !self.is_watched() {
@@ -169,12 +169,12 @@ impl Machine {
         vec![Effect::Start]
     }
 
-    /// Whether time means something to it: what a start that failed has left is killed again and again, too.
+    /// Returns whether deadlines apply: also to what a failed start has left, because that is killed repeatedly.
     const fn is_watched(&self) -> bool {
         self.exists() || self.killing_since.is_some()
     }
 
-    /// Whether there is a process, or will be one unless it is killed.
+    /// Returns whether there is a process, or will be one unless it is killed.
     const fn exists(&self) -> bool {
         self.starting || self.status.process.is_some()
     }
@@ -209,7 +209,7 @@ impl Machine {
         self.finish(now)
     }
 
-    /// Whether nothing is waited for but that the program ends as it was told to.
+    /// Returns whether the program was told to stop and nothing but its exit is awaited.
     #[must_use]
     pub fn awaits_exit(&self) -> bool {
         self.is_stopping() && self.dumping.is_none() && self.killing_since.is_none()

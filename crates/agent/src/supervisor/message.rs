@@ -1,4 +1,4 @@
-//! What is said over a supervisor's socket, and the files it begins with and leaves behind.
+//! The messages on a supervisor's socket, and the files that it begins with and leaves behind.
 //!
 //! Every message is a frame: four bytes of length, most significant first, then JSON. The agent sends [`Request`]s; the
 //! supervisor answers each with a [`Notice`] and sends one by itself whenever the status changes.
@@ -24,7 +24,7 @@ pub struct Launch {
     pub worker: WorkerId,
     /// Its job, for people.
     pub job: u64,
-    /// When the agent began to start it, in milliseconds since the Unix epoch.
+    /// The time at which the agent began to start it, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub ordered_unix_ms: Option<u64>,
     pub fence: Fence,
@@ -35,38 +35,39 @@ pub struct Launch {
     /// Under which identity it runs; `None`: that of the agent.
     #[serde(default)]
     pub account: Option<Account>,
-    /// Whether it runs in a PID namespace, which ends with its supervisor. A host that promised one and cannot make it
+    /// True if it runs in a PID namespace, which ends with its supervisor. A host that promised one and cannot make it
     /// does not start the worker.
     #[serde(default)]
     pub contained: bool,
-    /// Whether it begins as a process of ours that gives it a device.
+    /// True if it begins as a process of ours that gives it a device.
     #[serde(default)]
     pub has_device: bool,
-    /// How its processes are dumped when it is to be saved, and restored; `None`: its job does not want that.
+    /// The plan by which its processes are dumped when it is to be saved, and restored; `None`: its job does not want
+    /// that.
     #[serde(default)]
     pub image: Option<ImagePlan>,
-    /// What runs beside the program and has its card; `None`: nothing.
+    /// The process that runs beside the program and has its card; `None`: there is none.
     #[serde(default)]
     pub companion: Option<CompanionPlan>,
     /// The whole environment.
     pub environment: BTreeMap<String, String>,
-    /// Where the program starts.
+    /// The folder in which the program starts.
     pub working_directory: PathBuf,
     pub limits: Limits,
     /// Its control group, below each hierarchy's root.
     pub cgroup: String,
     /// The group under which all control groups of this node lie.
     pub cgroup_root: String,
-    /// How it is told to stop where the reason does not say: time limit, shutdown of the host.
+    /// The stop policy where the reason for the stop gives none: time limit, shutdown of the host.
     pub stop: StopPolicy,
     pub time_limit: Option<Duration>,
     /// Bytes of one file of output.
     pub output_file_bytes: u64,
     /// Files kept of each output.
     pub output_files: u32,
-    /// How long a kill may take before it counts as unconfirmed.
+    /// The longest time that a kill may take before it counts as unconfirmed.
     pub kill_confirmation: Duration,
-    /// How far from now a lease may reach at most, whoever grants it.
+    /// The furthest that a lease may reach from now, whoever grants it.
     #[serde(default = "longest_lease")]
     pub longest_lease: Duration,
 }
@@ -83,7 +84,7 @@ pub struct CompanionPlan {
     pub card_mib: u64,
 }
 
-/// What a supervisor of this release takes from an agent that does not say.
+/// The default of a supervisor of this release for an agent that names no longest lease.
 const fn longest_lease() -> Duration {
     crate::config::LONGEST_LEASE
 }
@@ -102,7 +103,7 @@ pub enum Request {
         fence: Fence,
         policy: StopPolicy,
         cause: Cause,
-        /// Whether its job is to go on later: its processes are dumped first, where they can be.
+        /// True if its job is to resume later: its processes are dumped first, where they can be.
         #[serde(default)]
         save: bool,
     },
@@ -125,7 +126,7 @@ pub enum Request {
 /// From the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// Why the request was refused, if it was.
+    /// The reason why the request was refused; `None`: it was not.
     pub refused: Option<String>,
     pub status: Status,
 }

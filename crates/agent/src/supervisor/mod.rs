@@ -44,13 +44,13 @@ use std::process::ExitCode;
 
 use tessera_diagnostics::remark;
 
-/// What the supervisor has to do ([`message::Launch`]), in the worker's folder.
+/// The file with the supervisor's task ([`message::Launch`]), in the worker's folder.
 pub const LAUNCH_FILE: &str = "launch.json";
 /// Locked as long as a supervisor is at work.
 pub const LOCK_FILE: &str = "lock";
-/// Where the supervisor complains.
+/// The supervisor's log, into which its standard error leads.
 pub const LOG_FILE: &str = "supervisor.log";
-/// Where agents connect to the supervisor.
+/// The socket on which the supervisor accepts connections of agents.
 pub const SOCKET_FILE: &str = "supervisor.sock";
 
 /// Runs the supervisor of the worker in `folder` until the worker is over. Without a folder it is told on its standard

@@ -63,7 +63,7 @@ impl Stream {
     }
 }
 
-/// How much output is kept.
+/// The limits of the output that is retained.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub file_bytes: u64,

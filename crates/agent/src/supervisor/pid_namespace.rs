@@ -101,7 +101,7 @@ impl Drop for Made {
     }
 }
 
-/// What the init needs. Nothing here allocates.
+/// The descriptors that the init needs. Nothing here allocates.
 struct Init<'a> {
     ready: &'a OwnedFd,
     gate: &'a OwnedFd,

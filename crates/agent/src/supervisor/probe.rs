@@ -1,4 +1,4 @@
-//! What this host can give workers, tried once by the agent when it starts, and not guessed.
+//! The containment that this host can give workers, tried once by the agent when it starts, and not guessed.
 
 use std::thread;
 

@@ -30,11 +30,11 @@ use crate::worker::{Account, WORKER_DIR};
 
 /// This very program, which starts slice servers.
 const OWN_PROGRAM: &str = "/proc/self/exe";
-/// How long the start of a program is waited for, in milliseconds. A program on a disk that hangs counts as started:
-/// its lease must be watched meanwhile.
+/// The longest wait for the start of a program, in milliseconds. A program on a disk that hangs counts as started: its
+/// lease must be watched meanwhile.
 const START_PATIENCE_MS: u16 = 2000;
 
-/// Why there is no process, and whose fault that is.
+/// The reason why there is no process, and the party at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoStart {
     /// [`Cause::StartFailed`] for what the job asked for, [`Cause::NodeFault`] for what this host could not give.

@@ -16,13 +16,13 @@ use super::pid_namespace::PidNamespace;
 use super::program::{NoStart, Program, Waiting};
 use crate::cgroup::WorkerGroup;
 
-/// What the worker begins as, and where its output goes.
+/// A prepared worker: the program or image with which it begins, and the destination of its output.
 pub(super) struct Ready {
-    /// What it begins as.
+    /// The program or image with which it begins.
     pub beginning: Beginning,
-    /// Where its output is read, and kept; `None`: that is being done.
+    /// The read ends of its output pipes, and the files that retain the output; `None`: the output is being read.
     pub outputs: Option<[(OwnedFd, RotatedFile); 2]>,
-    /// What is started before it and runs beside it; `None`: nothing, or that is started.
+    /// The process that is started before it and runs beside it; `None`: there is none, or it has been started.
     pub beside: Option<Prepared>,
 }
 

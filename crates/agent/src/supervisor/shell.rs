@@ -37,7 +37,7 @@ use crate::device::Word;
 use crate::process::{ProcessId, reap};
 use crate::worker::WORK_FOLDER;
 
-/// Why a supervisor could not do its work.
+/// The reason why a supervisor could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
     #[error("cannot {step}: {source}")]
@@ -79,9 +79,9 @@ struct Shell {
     timer: TimerFd,
     keeper: Option<Keeper>,
     pump: Option<Pump>,
-    /// Whether the worker begins as a process of ours, which leaves word when it cannot go on.
+    /// True if the worker begins as a process of ours, which leaves word when it cannot go on.
     has_device: bool,
-    /// What runs beside the program, which waits for its word as long as it is ready.
+    /// The process beside the program. The program waits for its word as long as `ready` is there.
     companion: Option<Companion>,
     finished: bool,
 }
@@ -241,7 +241,7 @@ impl Shell {
         }
     }
 
-    /// What is known of the end of the worker's first process, beside how it ended.
+    /// The cause and the message for the end of the worker's first process, where more is known than `exit`.
     fn because(&self, exit: Exit) -> Option<(Cause, String)> {
         let left = || Word::left(exit, Path::new(WORK_FOLDER)).filter(|_| self.has_device);
         self.out_of_memory().or_else(|| left().map(|word| (word.cause, word.why)))
@@ -352,8 +352,8 @@ impl Shell {
     }
 }
 
-/// What was dumped is on disk before it is told: after a loss of power the status would name an image of which the half
-/// is missing.
+/// Flushes the image to disk before its status is reported: after a loss of power the status would name an image of
+/// which half is missing. An image that cannot be flushed is taken out of the status.
 fn keep_image(status: &mut Status) {
     if status.image.is_none() {
         return;

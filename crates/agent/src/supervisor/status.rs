@@ -1,4 +1,4 @@
-//! How a worker stands, as its supervisor knows it: sent to the agent, and kept in a file that survives both.
+//! The state of a worker as its supervisor knows it: sent to the agent, and stored in a file that survives both.
 
 use std::fmt;
 use std::fs;
@@ -33,7 +33,7 @@ pub enum Phase {
     Stopped,
 }
 
-/// Why a worker stopped.
+/// The reason why a worker stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -79,7 +79,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// How the worker's first process ended.
+/// The exit of the worker's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
@@ -104,34 +104,34 @@ pub struct Status {
     pub fence: Fence,
     /// The lease in force; `None`: it needs none.
     pub lease: Option<Lease>,
-    /// Why it stopped or is being stopped.
+    /// The reason why it stopped or is being stopped.
     pub cause: Option<Cause>,
-    /// How its first process ended.
+    /// The exit of its first process.
     pub exit: Option<Exit>,
-    /// Whether it was over before anything had to be killed.
+    /// True unless a kill was needed before its first process had ended.
     pub within_grace: bool,
-    /// What restoring it takes, once its processes were dumped, all of them.
+    /// The data for a restore, once its processes were dumped, all of them.
     #[serde(default)]
     pub image: Option<ImageRecord>,
     /// The newest image of its processes that was made while they ran.
     #[serde(default)]
     pub snapshot: Option<Snapshot>,
-    /// Why nothing was saved of it, where something kept that from being done; empty: nothing did.
+    /// The reason that kept its processes from being saved; empty: there was none.
     #[serde(default)]
     pub not_saved: String,
     /// One sentence for people.
     pub message: String,
-    /// When its agent began to start it, in milliseconds since the Unix epoch.
+    /// The time at which its agent began to start it, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub ordered_unix_ms: Option<u64>,
-    /// When its process started, on the clock of the host, which nobody sets.
+    /// The time at which its process started, on the clock of the host, which nobody sets.
     #[serde(default)]
     pub started_boot: Option<BootTime>,
     pub started_unix_ms: Option<u64>,
-    /// When it was told to stop or its first process ended by itself, whichever was first.
+    /// The time at which it was told to stop or its first process ended by itself, whichever was first.
     #[serde(default)]
     pub ending_unix_ms: Option<u64>,
-    /// When its first process ended.
+    /// The time at which its first process ended.
     #[serde(default)]
     pub exited_unix_ms: Option<u64>,
     pub stopped_unix_ms: Option<u64>,
@@ -178,7 +178,7 @@ impl Status {
         self.started_boot.map_or_else(by_time_of_day, |started| started.until(now))
     }
 
-    /// Whether nothing will change any more.
+    /// Returns whether the status will not change any more.
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.phase == Phase::Stopped

@@ -180,12 +180,12 @@ fn not_reached(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Whether this thread may run a file, or enter a folder.
+/// Returns whether this thread may run a file, or enter a folder.
 fn may_execute(path: &Path) -> bool {
     faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok()
 }
 
-/// Whether a path lies on a file system from which nothing may be run.
+/// Returns whether a path lies on a file system from which nothing may be run.
 pub(super) fn is_mounted_without_programs(path: &Path) -> bool {
     statvfs(path).is_ok_and(|mounted| mounted.flags().contains(FsFlags::ST_NOEXEC))
 }

@@ -1,4 +1,4 @@
-//! What came of turns, for whoever shows it: metrics, and heartbeats to the leader.
+//! The results of turns, for metrics and for heartbeats to the leader.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::worker::WorkerId;
 /// Rounds over which switches are averaged.
 const NEWEST: usize = 16;
 
-/// How long it was a worker's turn, and how long it stood still.
+/// The time of a worker's turns, and the time for which it stood still.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnTimes {
     /// Its turns together.
@@ -23,22 +23,22 @@ pub struct TurnTimes {
     pub rested: Duration,
 }
 
-/// What came of the turns on one card.
+/// The results of the turns on one card.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CardTurns {
     /// Rounds in which workers took turns.
     pub rounds: u64,
-    /// How often another worker was put on the card.
+    /// The number of times that another worker was put on the card.
     pub switches: u64,
     /// Workers that take turns.
     pub workers: usize,
-    /// Why they do not; empty when they do.
+    /// The reason why workers take no turns; empty when they do.
     pub competing: String,
     /// Switches of the newest rounds.
     newest: VecDeque<u64>,
 }
 
-/// How the time of a card is divided.
+/// The division of a card's time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slicing {
     share: ShareControl,
@@ -47,7 +47,7 @@ pub struct Slicing {
 }
 
 impl Slicing {
-    /// What came of turns, where some are taken.
+    /// The results of turns, where some are taken.
     #[must_use]
     pub fn turns(&self) -> Option<&CardTurns> {
         matches!(self.share, ShareControl::Freeze { .. }).then_some(&self.turns)

@@ -1,4 +1,4 @@
-//! Who is on a card, and whether they can take turns there.
+//! The workers on a card, and whether they can take turns there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,21 +22,21 @@ pub struct Holder {
     pub group: GroupRecord,
     /// Its runs of blocks on this node: card, first block, blocks.
     pub blocks: Vec<(u32, u32, u32)>,
-    /// Whether it takes time that others do not use.
+    /// True if the worker takes time that others do not use.
     pub elastic: bool,
 }
 
-/// Those of one card.
+/// The workers of one card.
 #[derive(Clone, Debug, Default)]
 pub struct OnCard {
     /// Blocks of the card.
     pub blocks: u32,
-    /// Who takes turns there, with control groups.
+    /// The workers that take turns there, with their control groups.
     pub tenants: Vec<(Tenant, GroupRecord)>,
 }
 
 impl Holders {
-    /// Those on a card; `sliced` are the cards on which turns are taken.
+    /// Selects the workers on a card; `sliced` are the cards on which turns are taken.
     ///
     /// # Errors
     /// The sentence that says why they cannot take turns and compete: one would have to stand still for several cards

@@ -1,4 +1,4 @@
-//! Whose turn it is on one card, and for how long: a pure plan, without clocks and processes.
+//! The order and length of the turns on one card: a pure plan, without clocks and processes.
 //!
 //! A round goes over the blocks of the card in the order of their numbers. Whoever holds a run of blocks has a turn as
 //! long as those blocks are of the round; blocks that nobody holds are a turn of nobody. So a worker whose blocks lie
@@ -21,7 +21,7 @@ use crate::worker::WorkerId;
 
 const LONGEST_ROUND: Duration = Duration::from_secs(10);
 
-/// How time is divided.
+/// The parameters by which time is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Length of a round in which everybody has a turn.
@@ -60,14 +60,14 @@ pub struct Tenant {
     pub worker: WorkerId,
     /// Its blocks on the card: the first of each run, from 0, and how many.
     pub blocks: Vec<(u32, u32)>,
-    /// Whether it takes time that others do not use.
+    /// True if the worker takes time that others do not use.
     pub elastic: bool,
 }
 
 /// A part of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
-    /// Who computes; `None`: nobody.
+    /// The worker that computes; `None`: nobody.
     pub whose: Option<WorkerId>,
     pub seconds: f64,
     pub kind: Kind,
@@ -75,26 +75,26 @@ pub struct Turn {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of what the worker holds.
+    /// Time of the blocks that the worker holds.
     Own,
     /// The same, of a worker that did nothing the last time.
     Trial,
-    /// Of what others leave.
+    /// Time that others leave, or that nobody holds.
     Lent,
 }
 
-/// What is known of a worker from round to round, in seconds.
+/// The account of a worker, carried over from round to round, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Account {
-    /// What its blocks are of a round.
+    /// The part of a round that belongs to its blocks.
     share: f64,
-    /// How long it may compute.
+    /// The time for which it may compute; below zero once its turns took longer.
     balance: f64,
-    /// How long it was lent to, for each of its blocks.
+    /// The time that it was lent, divided by the number of its blocks.
     lent: f64,
-    /// Whether it did nothing in its last turn.
+    /// True if it did nothing in its last turn.
     idle: bool,
-    /// Whether it was looked in this round whether it has work again.
+    /// True if it has had a trial in this round, to see whether it has work again.
     tried: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct Rounds {
     tenants: BTreeMap<WorkerId, Tenant>,
     accounts: BTreeMap<WorkerId, Account>,
     due: VecDeque<Due>,
-    /// What is left of the turn of a worker that was looked at.
+    /// The remainder of the turn of a worker that has a trial.
     rest: Option<Due>,
     /// Time of nobody that was too short for a turn.
     unused: f64,
@@ -221,7 +221,8 @@ impl Rounds {
         Some(Turn { whose: Some(worker), seconds: quantum, kind: Kind::Trial })
     }
 
-    /// What follows when it was looked whether a worker has work again.
+    /// The turn that follows a trial: the worker's own if it has work again (`None` if it has no time left), else one
+    /// of the time that it leaves.
     fn after_trial(&mut self, rest: Due) -> Option<Turn> {
         let account = rest.whose.and_then(|worker| self.accounts.get(&worker));
         match account.filter(|account| !account.idle) {

@@ -8,7 +8,7 @@ use super::*;
 const TERMS: Terms = Terms { round: Duration::from_millis(500), quantum: Duration::from_millis(10) };
 const ROUND: f64 = 0.5;
 const QUANTUM: f64 = 0.01;
-/// How much longer a turn takes than it should, at most.
+/// The longest delay of a turn beyond its time, in seconds.
 const LATE: f64 = 0.004;
 
 fn id(number: u64) -> WorkerId {
@@ -19,16 +19,16 @@ fn tenant(number: u64, blocks: &[(u32, u32)], elastic: bool) -> Tenant {
     Tenant { worker: id(number), blocks: blocks.to_vec(), elastic }
 }
 
-/// What came of some rounds.
+/// The results of some rounds.
 #[derive(Debug, Default)]
 struct Played {
     /// Seconds that each computed or could have.
     ran: BTreeMap<WorkerId, f64>,
-    /// Of it lent.
+    /// The lent part of `ran`.
     lent: BTreeMap<WorkerId, f64>,
     /// All of it, and the time of nobody.
     seconds: f64,
-    /// How often a worker was put on the card.
+    /// The number of times that a worker was put on the card.
     switches: u32,
     /// Longest time between two turns.
     waited: BTreeMap<WorkerId, f64>,

@@ -11,7 +11,7 @@ use crate::supervisor::message::Request;
 use crate::worker::folder::WorkerFolder;
 use crate::worker::socket::{connect, send};
 
-/// How long a supervisor may take to let this agent in, or to take a word.
+/// The longest time that a supervisor may take to let this agent in, or to take a request.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// One worker.

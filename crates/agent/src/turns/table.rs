@@ -17,9 +17,9 @@ use crate::shell::Input;
 use crate::worker::WorkerId;
 use crate::worker::folder::WorkerFolders;
 
-/// What a worker must use of its turn, in processor time, or it does nothing: a part of so many.
+/// Divisor of the time of a turn: a worker that uses less processor time than that part of its turn counts as idle.
 const COMPUTES: u32 = 50;
-/// How long the node may take to say who is on the card.
+/// The longest time that the node may take to report the workers on the card.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Whoever hears no more of the agent stands still for so many rounds, and this long.
 const SILENCE: (u32, Duration) = (2, Duration::from_millis(500));
@@ -28,7 +28,7 @@ const SILENCE: (u32, Duration) = (2, Duration::from_millis(500));
 #[derive(Debug)]
 pub struct Table {
     card: u32,
-    /// Whether a turn in which no processor time is used is left to others.
+    /// True if a turn in which no processor time is used is left to others.
     lends: bool,
     sliced: Arc<BTreeSet<u32>>,
     terms: Terms,
@@ -37,7 +37,7 @@ pub struct Table {
     node: Address<Input>,
     rounds: Rounds,
     seats: BTreeMap<WorkerId, Seat>,
-    /// Whose turn it is.
+    /// The worker whose turn it is.
     runs: Option<WorkerId>,
 }
 

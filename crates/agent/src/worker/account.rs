@@ -47,7 +47,7 @@ pub struct Account {
     pub person: Option<Person>,
 }
 
-/// What the host knows of an account.
+/// The entry of an account in the host's user database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Person {
     pub name: String,
@@ -102,10 +102,10 @@ impl fmt::Display for UserIds {
     }
 }
 
-/// Whom workers run as.
+/// The identities under which workers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs {
-    /// Those of each job as a user id of its own from this range.
+    /// Runs the workers of each job as a user id of its own from this range.
     Range(UserIds),
     /// As the account of the host that has the name of the job's submitter, if its user id is at least this: accounts
     /// below belong to services, and a submitter says of himself who he is.

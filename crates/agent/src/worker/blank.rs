@@ -18,7 +18,7 @@ use super::slices_file;
 use crate::supervisor::output::Stream;
 use crate::supervisor::{LAUNCH_FILE, LOCK_FILE, LOG_FILE};
 
-/// What their names begin with; no worker's does.
+/// Prefix of the names of such folders; no worker's name begins with it.
 const PREFIX: &str = ".blank-";
 
 /// A folder that is nobody's yet. It goes with this value unless it was given a name.

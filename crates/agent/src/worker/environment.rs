@@ -60,7 +60,8 @@ pub fn of(
     environment
 }
 
-/// Who a worker is that does not run as the agent's user. An id from the range has no home: its own folder serves.
+/// `HOME`, `USER` and `LOGNAME` for a worker that does not run as the agent's user. An id from the range has no home:
+/// the worker's own folder serves as one.
 fn person(account: &Account, folder: &WorkerFolder) -> [(&'static str, String); 3] {
     let (name, home) = match &account.person {
         Some(person) => (person.name.clone(), person.home.clone()),
@@ -69,12 +70,12 @@ fn person(account: &Account, folder: &WorkerFolder) -> [(&'static str, String); 
     [("HOME", home), ("USER", name.clone()), ("LOGNAME", name)]
 }
 
-/// Whether the worker has a program of the job, which saves itself.
+/// Returns whether the worker runs a program of the job that saves itself.
 pub(crate) fn is_cooperative(order: &wire::WorkerOrder) -> bool {
     mode(order) == Some(wire::CheckpointMode::Cooperative) && runs_program(order)
 }
 
-/// Whether the job's program is dumped, knowing nothing of it.
+/// Returns whether the worker runs a program of the job that is dumped without knowing of it.
 pub(crate) fn is_transparent(order: &wire::WorkerOrder) -> bool {
     mode(order) == Some(wire::CheckpointMode::Transparent) && runs_program(order)
 }
@@ -87,30 +88,30 @@ fn policy(order: &wire::WorkerOrder) -> Option<&wire::CheckpointPolicy> {
     order.spec.as_ref()?.checkpoint.as_ref()
 }
 
-/// Whether a program that cannot be dumped saves itself.
+/// Returns whether a program that cannot be dumped saves itself.
 pub(crate) fn falls_back(order: &wire::WorkerOrder) -> bool {
     let cooperative = |policy: &wire::CheckpointPolicy| policy.fallback() == wire::CheckpointMode::Cooperative;
     is_transparent(order) && policy(order).is_some_and(cooperative)
 }
 
-/// Whether the job takes time of its cards that nobody else uses.
+/// Returns whether the job takes time of its cards that nobody else uses.
 pub(crate) fn is_elastic(order: &wire::WorkerOrder) -> bool {
     let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());
     card.is_some_and(|card| card.elastic)
 }
 
-/// Whether slice servers hold its cards for the worker.
+/// Returns whether slice servers hold its cards for the worker.
 pub(crate) fn has_servers(order: &wire::WorkerOrder) -> bool {
     matches!(access(order), wire::Access::Device | wire::Access::Remote)
 }
 
-/// How the job's program uses its virtual card.
+/// The access of the job's program to its virtual card.
 pub(super) fn access(order: &wire::WorkerOrder) -> wire::Access {
     let card = order.spec.as_ref().and_then(|spec| spec.virtual_card.as_ref());
     card.map_or(wire::Access::Worker, wire::VirtualCardRequest::access)
 }
 
-/// Where a program stands among those of its job.
+/// Rank and number of a program among those of its job, in all and on its node.
 struct Standing {
     rank: u32,
     of: u32,

@@ -49,9 +49,9 @@ pub(super) const ORDER_FILE: &str = "order.pb";
 const SETTLED_FILE: &str = "settled.json";
 /// The folders of all workers, below the data folder.
 const FOLDER: &str = "workers";
-/// Where the program starts, below the worker's folder.
+/// Folder in which the program starts, below the worker's folder.
 pub const WORK_FOLDER: &str = "work";
-/// What a cooperative program needs to go on, below the worker's folder.
+/// Folder of what a cooperative program needs to resume, or of a dumped program's image, below the worker's folder.
 const CHECKPOINT_FOLDER: &str = "checkpoint";
 const SAVED_FILE: &str = "saved.json";
 const PROGRESS_FILE: &str = "progress";
@@ -59,7 +59,7 @@ const PROGRESS_FILE: &str = "progress";
 const PASSABLE: u32 = 0o711;
 /// A folder for the agent's user alone.
 pub(super) const CLOSED: u32 = 0o700;
-/// How long it is remembered that output was there and is not kept any more.
+/// The time for which it is remembered that output was there and is not kept any more.
 const MEMORY_OF_EXPIRED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The folder that holds the folders of all workers.
@@ -69,7 +69,7 @@ pub struct WorkerFolders(PathBuf);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerFolder(PathBuf);
 
-/// What was saved of a worker, as it is written down.
+/// The saved part of a worker's checkpoint, as it is written down.
 #[derive(Serialize, Deserialize)]
 struct NotedSave {
     sequence: u64,
@@ -82,7 +82,7 @@ struct NotedSave {
     mode: i32,
 }
 
-/// What is known of the end of a worker's output.
+/// The retention of a settled worker's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Settled {
     /// 0: an agent of an earlier release noted the worker, and with it until when its output is kept.
@@ -108,9 +108,9 @@ pub struct FoundWorker {
     pub worker: WorkerId,
     /// Its order; `None`: it cannot be read.
     pub order: Option<wire::WorkerOrder>,
-    /// What its supervisor wrote last; `None`: nothing yet, or nothing that can be read.
+    /// The status that its supervisor wrote last; `None`: nothing yet, or nothing that can be read.
     pub status: Option<Status>,
-    /// What is wrong with the folder; empty when nothing is.
+    /// Defects of the folder; empty when there are none.
     pub damage: Vec<String>,
 }
 
@@ -209,13 +209,13 @@ impl WorkerFolder {
         self.0.join(name)
     }
 
-    /// Where the worker's own files are.
+    /// The folder of the worker's own files.
     #[must_use]
     pub fn work(&self) -> PathBuf {
         self.0.join(WORK_FOLDER)
     }
 
-    /// What a cooperative program writes so that it can go on, and finds when it does.
+    /// The folder into which a cooperative program writes its state, and where it finds it when it resumes.
     #[must_use]
     pub fn checkpoint(&self) -> PathBuf {
         self.0.join(CHECKPOINT_FOLDER)
@@ -250,7 +250,7 @@ impl WorkerFolder {
         durable::replace_soon(&self.file(PROGRESS_FILE), progress.to_string().as_bytes())
     }
 
-    /// How far the program said it is; 0: it did not say.
+    /// The progress that the program reported last; 0: it reported none.
     pub(crate) fn progress(&self) -> u64 {
         let text = fs::read_to_string(self.file(PROGRESS_FILE)).unwrap_or_default();
         text.parse().unwrap_or(0)
@@ -297,7 +297,7 @@ impl WorkerFolder {
         [self.file(ORDER_FILE), self.0.clone(), above.to_owned()]
     }
 
-    /// What can be read of the worker.
+    /// Reads what can be read of the worker.
     fn look(&self, worker: WorkerId) -> FoundWorker {
         let mut damage = Vec::new();
         let order = self.order().unwrap_or_else(|error| {
@@ -343,7 +343,7 @@ impl WorkerFolder {
         self.write_settled(Settled { settled_unix_ms: now, expires_unix_ms, removed: false })
     }
 
-    /// Whether there was output that is not kept any more.
+    /// Returns whether there was output that is not kept any more.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.settled().is_some_and(|settled| settled.removed)

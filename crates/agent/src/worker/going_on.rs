@@ -1,4 +1,4 @@
-//! What a worker goes on from: brought to where its program finds it, or is restored from.
+//! Checkpoints from which workers resume: brought to where the program finds them, or is restored from.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use crate::criu::Criu;
 use crate::node::LaunchOrder;
 use crate::supervisor::image::ImagePlan;
 
-/// Whether the worker is restored from an image of its processes.
+/// Returns whether the worker is restored from an image of its processes.
 pub(super) fn goes_on_from_image(order: &wire::WorkerOrder) -> bool {
     order.from.as_ref().is_some_and(|from| match from.mode() {
         // A leader of an older release does not say it.
@@ -27,13 +27,14 @@ pub(super) fn goes_on_from_image(order: &wire::WorkerOrder) -> bool {
     })
 }
 
-/// Whether the worker's program finds what it wrote.
+/// Returns whether the worker's program finds what it wrote.
 pub(super) fn goes_on_from_written(order: &wire::WorkerOrder) -> bool {
     order.from.is_some() && !goes_on_from_image(order)
 }
 
 impl Launcher {
-    /// How the worker is dumped and restored; `None` when its job does not want that, or this node cannot.
+    /// The plan to dump and restore the worker; `None` when its job does not want that, or this node cannot. An error
+    /// instead where this node cannot and the worker is to be restored from an image.
     pub(super) fn image_plan(
         &self,
         order: &wire::WorkerOrder,

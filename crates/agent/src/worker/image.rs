@@ -17,11 +17,11 @@ use crate::supervisor::image::{IMAGE_FOLDER, ImageRecord, RECORD_FILE};
 
 /// Images that are made while the program runs, below the worker's folder.
 const SNAPSHOT_FOLDER: &str = "snapshot";
-/// What a program that was dumped goes on from, below the worker's folder.
+/// Folder of the checkpoint from which a program that was dumped resumes, below the worker's folder.
 const RESTORED_FOLDER: &str = "restored";
 
 impl WorkerFolder {
-    /// What a program that was dumped goes on from.
+    /// The folder of the checkpoint from which a program that was dumped resumes.
     #[must_use]
     pub fn restored(&self) -> PathBuf {
         self.file(RESTORED_FOLDER)
@@ -36,13 +36,13 @@ impl WorkerFolder {
         make(&self.checkpoint().join(IMAGE_FOLDER))
     }
 
-    /// Where images go that are made while the program runs.
+    /// The folder of images that are made while the program runs.
     #[must_use]
     pub fn snapshots(&self) -> PathBuf {
         self.file(SNAPSHOT_FOLDER)
     }
 
-    /// Where the one of this number goes.
+    /// The folder of the image of this number.
     #[must_use]
     pub fn snapshot(&self, number: u64) -> PathBuf {
         snapshot_in(&self.snapshots(), number)
@@ -99,7 +99,7 @@ impl WorkerFolder {
         remove_sockets(&kept)
     }
 
-    /// What is missing of what a program that was dumped goes on from; `None`: it is whole.
+    /// The part that is missing of the checkpoint from which a program that was dumped resumes; `None`: it is whole.
     #[must_use]
     pub(crate) fn restored_lacks(&self) -> Option<&'static str> {
         [IMAGE_FOLDER, RECORD_FILE, WORK_FOLDER].into_iter().find(|part| !self.restored().join(part).exists())
@@ -127,7 +127,7 @@ impl WorkerFolder {
     }
 }
 
-/// Where an image of this number goes, below where all of them go.
+/// The folder of an image of this number, below the folder of all of them.
 #[must_use]
 pub(crate) fn snapshot_in(snapshots: &Path, number: u64) -> PathBuf {
     snapshots.join(number.to_string())

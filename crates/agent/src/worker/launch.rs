@@ -42,7 +42,7 @@ use crate::supervisor::early::Ahead;
 use crate::supervisor::image::{ImagePlan, PLACE};
 use crate::supervisor::message::Launch;
 
-/// What every launch on a node needs.
+/// The settings and resources that every launch on a node needs.
 #[derive(Clone)]
 pub struct Launcher {
     pub node: String,
@@ -55,16 +55,16 @@ pub struct Launcher {
     /// Bounds on output and kills.
     pub bounds: Bounds,
     pub supervisor: SupervisorCommand,
-    /// What was made ahead.
+    /// The supervisor and the folder that were made ahead.
     pub spare: Spare,
     pub accounts: Accounts,
     /// Checkpoints that are kept here.
     pub(crate) shelf: Shelf,
-    /// How slice servers are started; empty: this node serves no devices, or does not know yet.
+    /// Settings of slice servers; empty: this node serves no devices, or does not know yet.
     pub(crate) served: Arc<OnceLock<Served>>,
-    /// What dumps and restores processes here; `None`: nothing.
+    /// The CRIU that dumps and restores processes here; `None`: there is none.
     pub criu: Option<Criu>,
-    /// Whether workers run in PID namespaces.
+    /// True if workers run in PID namespaces.
     pub contained: bool,
     /// The newest addresses that came after the order to run.
     pub addressed: Addressed,
@@ -211,7 +211,7 @@ impl Launcher {
         vcard::store(newest, &self.node, folder)
     }
 
-    /// What the worker holds of this node's cards: the slices of its rank that lie here.
+    /// The worker's slices of this node's cards: those of its rank that lie here.
     fn held(&self, launch: &LaunchOrder) -> WorkerSlices {
         let reference: Precision = enum_from_wire("reference_precision", launch.pool.reference.into())
             .ok()
@@ -312,7 +312,7 @@ impl Launcher {
         format!("{}/{}-{worker}", self.cgroup_root, self.uid)
     }
 
-    /// What is the same for all workers.
+    /// The settings that are the same for all workers.
     fn ahead(&self) -> Ahead {
         Ahead { contained: self.contained, cgroup_root: self.cgroup_root.clone() }
     }

@@ -1,4 +1,4 @@
-//! Why a worker could not be prepared, and whose fault that is.
+//! Reasons that a worker could not be prepared, and whose fault each of them is.
 
 use std::io;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// Whose fault it is: the job's own, or something that this node cannot give to any job.
+    /// The party at fault: the job itself, or this node, which cannot give something to any job.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         match self {

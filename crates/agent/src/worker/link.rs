@@ -25,9 +25,9 @@ use crate::supervisor::status::{Cause, Phase, Status};
 const AGAIN: Duration = Duration::from_millis(500);
 /// Wait before a supervisor is started ahead of the next worker, so that it takes nothing from the one that starts now.
 const SPARE_AFTER: Duration = Duration::from_millis(50);
-/// How long a supervisor may take to say its first word.
+/// The longest time until a supervisor sends its first message.
 const FIRST_WORD: Duration = Duration::from_secs(60);
-/// How often it is looked whether the supervisor acts on its deadline.
+/// Interval of the checks whether the supervisor has sent its first message and acts on its deadline.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
 pub struct Link {
@@ -36,9 +36,9 @@ pub struct Link {
     pub cgroup: String,
     /// To the node.
     pub line: Line,
-    /// How long one round of killing may take before it is called unconfirmed.
+    /// The longest time of one round of killing before it is called unconfirmed.
     pub patience: Duration,
-    /// What saves its checkpoints, where its job has some.
+    /// The saver of its checkpoints, where its job has some.
     pub(crate) saver: Option<Saver>,
 }
 
@@ -279,8 +279,8 @@ impl Link {
         }
     }
 
-    /// Whether the supervisor has let the worker's last deadline pass by far without a word: it is itself stopped
-    /// or stuck.
+    /// Returns whether the worker's last deadline has passed by more than `patience` and the supervisor has not acted
+    /// on it: the supervisor is itself stopped or stuck.
     fn is_overdue(&self, told: Wanted) -> bool {
         // Those that need no lease are never given one.
         let leases = [self.line.status.lease, told.renew.map(|(_, lease)| lease)];

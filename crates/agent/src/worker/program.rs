@@ -1,4 +1,4 @@
-//! What a worker runs: its job's program, or that behind the process that gives it a device, or a slice server alone.
+//! The command of a worker: its job's program, that behind the process that gives it a device, or a slice server alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,35 +27,35 @@ const SOCKET_PATH: usize = 107;
 /// Memory that a program and its slice server have beside the card's, on a card of processors: PyTorch twice.
 const ROOM_OF_SERVER: Mebibytes = Mebibytes(1024);
 
-/// How much a program that is dumped keeps of what it issued, in MiB, where its job does not say.
+/// The size of the journal in which a dumped program has what it issued, in MiB, where its job does not say.
 const JOURNAL_MIB: u32 = 64;
 
-/// What is started for a worker.
+/// The processes that are started for a worker.
 pub(super) struct Program {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// What it may use of its slices.
+    /// The limits that its slices set.
     pub limits: HostLimits,
-    /// Whether it begins as a process of ours that gives it a device.
+    /// True if it begins as a process of ours that gives it a device.
     pub has_device: bool,
-    /// What runs beside it; `None`: nothing.
+    /// The process that runs beside it; `None`: there is none.
     pub companion: Option<CompanionPlan>,
 }
 
-/// Who starts it.
+/// The means by which this node starts a program.
 pub(super) struct Means<'a> {
-    /// How this program is started.
+    /// The command that starts this program.
     pub own: &'a SupervisorCommand,
-    /// How slice servers are; `None`: this node serves none.
+    /// The settings of slice servers; `None`: this node serves none.
     pub served: Option<&'a Served>,
     /// The worker's own folder.
     pub work: &'a Path,
-    /// Whether its program is dumped when it is to be saved.
+    /// True if its program is dumped when it is to be saved.
     pub is_dumped: bool,
 }
 
-/// What is started for the worker of `order`. `environment` is the worker's; what is the program's alone is taken out
-/// of it.
+/// Returns what is started for the worker of `order`. `environment` is the worker's; what is the program's alone is
+/// taken out of it.
 ///
 /// # Errors
 /// When there is nothing to run, or no device to be had here.
@@ -142,7 +142,7 @@ fn own_command(order: &wire::WorkerOrder, means: &Means<'_>) -> Result<Vec<Strin
     }
 }
 
-/// Where the program is whose slices a worker only serves.
+/// The place of the program for a worker that only serves its slices.
 fn of_program(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
     match between_nodes(order).filter(|_| has_first_server(order)) {
         Some((listen, _)) => ProgramPlace::OnOtherNode { listen, lease: served.host_lease },
@@ -150,7 +150,7 @@ fn of_program(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
     }
 }
 
-/// Where the program of a worker has its card: beside it, or on other nodes.
+/// The place of the program for the worker that runs it: beside its card, or apart from a card on other nodes.
 fn of_servers(served: &Served, order: &wire::WorkerOrder, means: &Means<'_>) -> Result<ProgramPlace, LaunchError> {
     match between_nodes(order).filter(|_| !has_slices(order)) {
         Some((_, server)) => Ok(ProgramPlace::Apart { server, within: until_served(served.start_within) }),
@@ -176,8 +176,8 @@ fn elsewhere(served: &Served, order: &wire::WorkerOrder) -> ProgramPlace {
     }
 }
 
-/// What a worker with a slice server may use of its slices. Where its job does not say what it needs of the host,
-/// program and server have some room of their own beside what the program keeps on the card.
+/// The limits of a worker with a slice server. Where its job does not say what it needs of the host, program and server
+/// have some room of their own beside what the program keeps on the card.
 fn limits_with_server(attach: &Attach, order: &wire::WorkerOrder) -> HostLimits {
     let asked = order.spec.as_ref().and_then(|spec| spec.host).is_some_and(|host| host.memory_mib > 0);
     // What is asked for is asked for the program.

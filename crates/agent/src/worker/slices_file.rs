@@ -1,4 +1,5 @@
-//! What a worker holds of this node's cards, kept in its folder so that a later agent can tell the cards.
+//! The slices that a worker holds of this node's cards, stored in its folder so that a later agent can register them
+//! with the cards.
 
 use std::fs;
 use std::io;

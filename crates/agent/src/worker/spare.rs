@@ -1,4 +1,4 @@
-//! What is there before a worker is: a supervisor that has been started and waits to be told for whom, and a folder.
+//! Resources made before there is a worker for them: a folder, and a supervisor that waits to be told for which worker.
 //!
 //! Loading this program and making files take longer than all the rest of a launch. So one process of it waits ahead,
 //! and one folder; when they are used, the next are made, while the worker that took them runs. Both go when the agent

@@ -26,7 +26,7 @@ use crate::supervisor::{LAUNCH_FILE, LOCK_FILE};
 /// Wait between two rounds of killing.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// What a sweep came to.
+/// The result of a sweep.
 #[derive(Debug)]
 pub enum Swept {
     /// A supervisor is at work: there is nothing to search for.

@@ -30,7 +30,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Whether a message that carries `other` comes from an older leader or an older allocation.
+    /// Returns whether a message that carries `other` comes from an older leader or an older allocation.
     #[must_use]
     pub fn refuses(self, other: Self) -> bool {
         other.term < self.term || other.epoch < self.epoch
@@ -119,7 +119,7 @@ impl From<StopSignal> for String {
 #[error("`{0}` is not a signal; use a name such as SIGTERM or SIGUSR1")]
 pub struct NotASignal(String);
 
-/// How a worker is stopped: a signal, then, after a while, everything left of it is killed.
+/// The steps of a worker's stop: a signal, then, after a while, everything left of it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct StopPolicy {
     /// Sent first.

@@ -1,4 +1,4 @@
-//! What workers use of what they hold, measured again and again while they are here.
+//! Use that workers make of what they hold, measured again and again while they are here.
 //!
 //! Three sources tell: the control group of a worker, what its processes do on the host; the cards, what is done on
 //! them for it, where they can tell workers apart; and the slice server of a worker with a device, which knows best and
@@ -32,13 +32,14 @@ pub struct WorkerUse {
     pub host: HostUse,
     /// Processor time since its start.
     pub processor_time: Duration,
-    /// Of its slices, by card.
+    /// Use of its slices, by card.
     pub slices: BTreeMap<u32, SliceSample>,
-    /// What its slice server counts, if it has one, and the card that this computes on.
+    /// The counters of its slice server, if it has one, and the card on which that server computes.
     pub served: Option<(u32, Counts)>,
-    /// What that server did since the look before.
+    /// The rates at which that server worked since the look before and its backlog now, and the card on which it
+    /// computes.
     pub device: Option<(u32, wire::DeviceUse)>,
-    /// What its turns were, and the card, if workers take turns there.
+    /// The times of its turns, and the card, if workers take turns there.
     pub turns: Option<(u32, TurnTimes)>,
 }
 
@@ -61,7 +62,7 @@ impl WorkerUse {
     }
 }
 
-/// What was counted of a worker when it was looked at last.
+/// The counters of a worker when it was looked at last.
 #[derive(Debug)]
 struct Counted {
     at: BootTime,
@@ -197,7 +198,7 @@ card = [{ kind = "gpu", vendor = "nvidia", model = "A30", count = 2, memory_gib 
             self.meter.folders.of(WORKER).work().join(".use")
         }
 
-        /// What its slice server says of itself.
+        /// Writes the counters that its slice server would write.
         fn tell(&self, share: f64, computed: f64) {
             let said = serde_json::json!({
                 "share": share, "device_seconds": computed, "operations": 7, "bytes": 9, "gate_seconds": 0.5,

@@ -46,7 +46,7 @@ pub fn store(order: &wire::WorkerOrder, node: &str, folder: &WorkerFolder) -> io
     }
 }
 
-/// What is read of an earlier file.
+/// The part of an earlier file that is read.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
@@ -62,7 +62,7 @@ pub struct VirtualCardFile<'a> {
     epoch: u64,
     rank: u32,
     world_size: u32,
-    /// Which virtual card of the gang it is.
+    /// Index of the virtual card within the gang, from 0.
     #[serde(rename = "member")]
     virtual_card: u32,
     node: &'a str,

@@ -1,4 +1,4 @@
-//! What the program of a worker that is to be dumped writes in case that it cannot be.
+//! Files that the program of a worker that is to be dumped writes in case that it cannot be.
 //!
 //! It lies in the worker's own folder, so that it travels with images. What is there when the program begins or is
 //! restored is noted, and what is in each image that is kept of it later: only what was written after that is newer
@@ -18,10 +18,10 @@ use crate::durable;
 
 /// Below the worker's own folder.
 const WRITTEN_FOLDER: &str = ".checkpoint";
-/// What is no news: the marks of files, 8 bytes each.
+/// Name of the file with what is no news: the marks of files, 8 bytes each.
 const FOUND_FILE: &str = "found";
 
-/// Where the worker's program writes what it needs to go on, of those below its folder; `None`: it is not to.
+/// The folder, below the worker's, into which its program writes what it needs to resume; `None`: it is not to write.
 pub(crate) fn written_by(order: &wire::WorkerOrder, folder: &WorkerFolder) -> Option<PathBuf> {
     match is_transparent(order) {
         true => falls_back(order).then(|| folder.work().join(WRITTEN_FOLDER)),
@@ -60,7 +60,7 @@ impl WorkerFolder {
         self.note_found(&self.snapshot(number).join(WORK_FOLDER).join(WRITTEN_FOLDER))
     }
 
-    /// Whether a file was written there that is news. What cannot be looked at may be: whoever saves it says why not.
+    /// Returns whether a file written there is news. Unreadable files count as news: whoever saves them says why not.
     pub(crate) fn has_written(&self, written: &Path) -> bool {
         let found = fs::read(self.file(FOUND_FILE)).unwrap_or_default();
         let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);

@@ -1,4 +1,5 @@
-//! What an agent makes ahead of its next worker: it may be lost at any time, and is gone when the agent is.
+//! Processes and the folder that an agent makes ahead of its next worker: they may be lost at any time. The processes
+//! end with the agent; the next agent removes the folder.
 
 use std::fs;
 

@@ -54,7 +54,7 @@ fn stands(first: i32) {
     });
 }
 
-/// How far the program has counted.
+/// The number to which the program has counted.
 fn counted(worker: &Supervised) -> u32 {
     worker.output(Stream::Stdout).lines().filter_map(|line| line.parse().ok()).max().unwrap_or(0)
 }
@@ -151,7 +151,7 @@ fn a_card_that_cannot_be_saved_is_told_of_and_the_program_goes_on() {
     assert!(worker.output(Stream::Stdout).contains("stopped at"));
 }
 
-/// What a job puts in the place of its card leads root nowhere.
+/// A link that a job puts in the place of its card leads root nowhere.
 #[test]
 fn a_link_in_the_place_of_what_is_saved_is_not_followed() {
     let precious = tempfile::tempdir().expect("a temporary folder");
@@ -193,7 +193,7 @@ fn a_stop_does_not_wait_for_the_card_of_an_image_that_is_made_besides() {
     assert!(why(&status).contains("told to stop"), "{status:?}");
 }
 
-/// What is killed while it stands still is gone, and nobody waits for its card.
+/// A worker that is killed while it stands still is gone, and nobody waits for its card.
 #[test]
 fn a_grace_that_ends_while_its_card_is_saved_ends_it() {
     let mut worker = begun(COUNTS, &saves("true"));

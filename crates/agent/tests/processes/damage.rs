@@ -1,4 +1,5 @@
-//! What an agent cannot read is not stopped: it is adopted, searched for, or quarantined, and never run twice (law L2).
+//! A worker whose files an agent cannot read is not stopped: it is adopted, searched for, or quarantined, and never run
+//! twice (law L2).
 
 use std::fs;
 use std::path::PathBuf;

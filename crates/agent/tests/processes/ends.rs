@@ -89,7 +89,7 @@ async fn a_supervisor_that_has_said_the_end_and_stays_is_ended() {
     nothing_stays(&staying_in(folder.path())).await;
 }
 
-/// Of the two the second ends while there is no agent.
+/// The second of the two workers ends while there is no agent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_supervisor_that_an_earlier_agent_started_and_stays_is_ended() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -32,7 +32,7 @@ pub struct Leader {
     reports: Option<mpsc::Receiver<wire::WorkerReport>>,
     seen: VecDeque<wire::WorkerReport>,
     granting: Arc<AtomicBool>,
-    /// When workers are told to stop and killed after a heartbeat.
+    /// The times after a heartbeat at which workers are told to stop, and are killed.
     pub lease: (Duration, Duration),
 }
 
@@ -84,7 +84,7 @@ impl Leader {
         self.address.clone()
     }
 
-    /// Whether heartbeats are answered.
+    /// Sets whether heartbeats are answered.
     pub fn grant_leases(&self, grant: bool) {
         self.granting.store(grant, Ordering::SeqCst);
     }

@@ -20,7 +20,7 @@ fn account() -> Account {
     Account { uid: USER, gid: USER, groups: Vec::new(), person: None }
 }
 
-/// What a program has open in the folder `$P`, and a line that each of its steps does with it.
+/// The commands that open something of a program in the folder `$P`, and the line that each of its steps does with it.
 struct Held<'a> {
     opens: &'a str,
     uses: &'a str,
@@ -30,7 +30,7 @@ struct Held<'a> {
 struct Counting {
     /// The folder that is shared, and which everybody may write.
     shared: TempDir,
-    /// What only root may read.
+    /// A folder that only root may read.
     secret: TempDir,
     /// Its images lie in its worker's folder.
     dumped: Supervised,
@@ -248,8 +248,8 @@ fn a_link_in_the_place_of_a_fifo_or_a_socket_is_not_followed() {
     assert_eq!(fs::read_dir(program.secret.path()).expect("there").count(), 0, "nothing was made there");
 }
 
-/// What would have to be made anew in them could not be given back safely. That is found out before the program is
-/// gone.
+/// Files that would have to be made anew in such places could not be given back safely. That is found out before the
+/// program is gone.
 #[test]
 fn what_lies_in_folders_that_others_change_or_behind_links_is_not_dumped() {
     let listens = "exec perl -MIO::Socket::UNIX -e '$| = 1;

@@ -64,7 +64,7 @@ pub fn criu() -> PathBuf {
     tessera_testkit::criu().expect("CRIU is there (deploy/setup.sh test)")
 }
 
-/// How a worker in a folder is dumped: the folders for that are made.
+/// The plan by which a worker in a folder is dumped; makes the folders for that.
 pub fn plan(folder: &TempDir, criu: PathBuf) -> ImagePlan {
     let path = |name: &str| folder.path().join(name);
     for made in ["work/.card", "checkpoint/image", "snapshot/1/image"] {
@@ -87,7 +87,7 @@ pub fn control_groups() -> String {
     std::env::var("TESSERA_SUITE").map_or_else(|_| "tessera-test".to_owned(), |run| format!("tessera-test-{run}"))
 }
 
-/// Whether this machine lets workers have PID namespaces, which takes root.
+/// Returns whether this machine lets workers have PID namespaces, which takes root.
 pub fn contained() -> bool {
     static CONTAINED: OnceLock<bool> = OnceLock::new();
     *CONTAINED.get_or_init(|| whole_trees_end().is_ok())
@@ -212,14 +212,14 @@ impl Supervised {
         self.send(&Request::Stop { fence: fence(1, 10), policy, cause: Cause::Ordered, save });
     }
 
-    /// What the worker has written so far.
+    /// The output of the worker so far.
     pub fn output(&self, stream: Stream) -> String {
         let offsets = stream.offsets(self.folder.path()).expect("readable");
         let parts = offsets.into_iter().map(|offset| fs::read(stream.file(self.folder.path(), offset)).expect("kept"));
         String::from_utf8_lossy(&parts.flatten().collect::<Vec<u8>>()).into_owned()
     }
 
-    /// How the worker stands, once it runs.
+    /// The status of the worker, once it runs.
     pub fn running(&self) -> Status {
         running_status(self.folder.path())
     }
@@ -264,7 +264,7 @@ pub fn example(name: &str) -> PathBuf {
     made.unwrap_or_else(|| beside.to_path_buf()).join("examples").join(name)
 }
 
-/// How a worker with a device is begun: these are the command of its servers, where its program is, and its slices.
+/// The plan of a worker with a device: the command of its servers, the place of its program, and its slices.
 pub fn device_plan(command: &[&str], place: ProgramPlace, slices: Vec<PlannedSlice>) -> Plan {
     Plan {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
@@ -290,7 +290,7 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process with that pid is there and more than a zombie.
+/// Returns whether a process with that pid is there and more than a zombie.
 pub fn is_alive(pid: i32) -> bool {
     tessera_agent::process::has_live_thread(pid)
 }
@@ -312,7 +312,7 @@ pub fn pid_in(output: &str, name: &str, status: &Status) -> i32 {
     pids.find(|pid| called(*pid) && namespace(*pid) == own).expect("a live process of the worker")
 }
 
-/// What the supervisor in a folder keeps of its worker, once that runs.
+/// The status that the supervisor in a folder has recorded of its worker, once that runs.
 pub fn running_status(folder: &Path) -> Status {
     wait_for("a running worker", || Status::load(folder).expect("readable").filter(|status| status.process.is_some()))
 }

@@ -111,7 +111,7 @@ fn a_program_is_told_to_wait_and_then_where_its_card_is() {
     assert_eq!(companion.ask(r#"{"safe": true}"#), r#"{"safe":0}"#);
 }
 
-/// What was asked for before, and given up by the supervisor, says nothing of what is asked for now.
+/// An answer to an earlier save, which the supervisor has given up, says nothing of the present one.
 #[test]
 fn an_answer_that_comes_late_is_not_taken_for_that_of_the_next_save() {
     let mut companion = Companion::start(SERVES);

@@ -1,4 +1,4 @@
-//! What is wrong with a job file, and where.
+//! The problems of a job file, and their places.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ pub struct Place {
 /// One thing that is wrong with a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Where; `None` when it is about the whole file.
+    /// The place in the file; `None` when the problem concerns the whole file.
     pub place: Option<Place>,
     /// The field, such as `virtual_card.memory`; empty when it is about none.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// A description of the problem and of a valid value.
     pub problem: String,
     /// A guess at what was meant.
     pub hint: Option<String>,

@@ -1,4 +1,4 @@
-//! Where in a file a field stands.
+//! The place of a field in a file.
 //!
 //! The notations' own readers know the place of a value only while they read it, and tell it with errors. So the file
 //! is read once more, along the path of the field, and refused on purpose when the field is reached: the error carries

@@ -66,7 +66,7 @@ fn placed(text: &str, notation: Notation, problem: FieldError) -> Complaint {
     Complaint { place, field, problem: problem.problem.to_string(), hint: None }
 }
 
-/// What a field of the message `JobSpec` is called in a job file.
+/// The name that a field of the message `JobSpec` has in a job file.
 fn name_in_file(field: &str) -> String {
     match field {
         "virtual_card.milli_tflops" => "virtual_card.tflops".to_owned(),

@@ -43,7 +43,8 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be added, removed, replaced or exchanged with their neighbour to make one word of the other.
+/// The edit distance: the number of letters that must be added, removed, replaced or exchanged with their neighbour to
+/// turn one word into the other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];

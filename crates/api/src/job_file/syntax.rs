@@ -106,7 +106,7 @@ fn of_tree(tree: Tree) -> Result<JobFile, Told> {
         .map_err(|error| (Failure { message: error.inner().to_string(), place: None }, error.path().to_string()))
 }
 
-/// What a reader says, without the place that it repeats in its words.
+/// The error of a reader. The message does not repeat the place.
 struct Failure {
     message: String,
     place: Option<Place>,
@@ -244,7 +244,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Where a field stands, or the nearest thing around it that the file has.
+/// The place of a field, or of the nearest element around it that the file has.
 pub(super) fn place_of(text: &str, notation: Notation, path: &str) -> Option<Place> {
     let steps = steps(path);
     (0..=steps.len()).rev().find_map(|length| located(text, notation, Locate::value(&steps[..length])))

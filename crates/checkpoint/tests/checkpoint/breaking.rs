@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tessera_checkpoint::{CheckpointId, Error, Hash, Reservation, Store, StoredChunk};
 use tokio::sync::Notify;
 
-/// What happens at the step.
+/// The event at the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// It fails, and everything after it.
@@ -19,7 +19,7 @@ pub enum How {
     Full,
     /// It never answers.
     Hangs,
-    /// What is stored of the checkpoint is gone, once.
+    /// The stored data of the checkpoint is gone, once.
     Forgets,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Breaking<'a> {
         Self { store, left: AtomicI64::new(steps), how, hanging: Notify::new() }
     }
 
-    /// Whether the step was reached.
+    /// Returns whether the step was reached.
     pub fn broke(&self) -> bool {
         self.left.load(Ordering::SeqCst) < 0
     }

@@ -7,7 +7,7 @@ use tessera_checkpoint::{Error, Store, copy, read_published, restore, save};
 use crate::breaking::{Breaking, How};
 use crate::support::{Shelf, content, id, small_chunks, trained};
 
-/// What is in the store is whole or not there, and the same can be saved or copied afterwards.
+/// Checks that the content of the store is whole or absent, and that the same can be saved or copied afterwards.
 async fn complete_or_absent(shelf: &Shelf, folder: &std::path::Path) {
     let listed = shelf.objects.list(Some(12)).await.expect("it answers");
     if listed.is_empty() {

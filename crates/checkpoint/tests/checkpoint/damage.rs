@@ -1,4 +1,4 @@
-//! What is damaged is found, said, and never restored.
+//! Damage is found, reported, and never restored.
 
 use std::fs;
 

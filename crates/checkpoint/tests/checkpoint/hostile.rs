@@ -11,7 +11,7 @@ use crate::support::{Shelf, content, id};
 /// An entry of an archive: of which kind, its name, its content or where it leads.
 type Entry<'a> = (EntryType, &'a str, &'a str);
 
-/// What an archive has, and why it is refused.
+/// The entries of an archive, and the reason for which it is refused.
 type Lie<'a> = (&'a [Entry<'a>], &'a str);
 
 /// An archive of entries: kind, name, and content or target.

@@ -1,4 +1,4 @@
-//! How many checkpoints are kept, and what happens when there is no room.
+//! The number of checkpoints that are kept, and the behaviour when there is no room.
 
 use std::fs;
 

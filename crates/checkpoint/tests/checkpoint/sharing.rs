@@ -1,5 +1,5 @@
-//! What a program did not change since its last checkpoint is neither written nor sent again, and is no less safe for
-//! it.
+//! Data that a program did not change since its last checkpoint is neither written nor sent again, and is no less safe
+//! for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -150,7 +150,7 @@ async fn in_a_bucket_what_did_not_change_is_not_sent_again() {
     comes_back(&store, 2, &content(folder.path())).await;
 }
 
-/// Whether a file of one checkpoint is one of the other too.
+/// Returns whether a file of one checkpoint is one of the other too.
 fn share_files(shelf: &Shelf, one: u64, other: u64) -> bool {
     let files = |sequence| -> BTreeSet<u64> {
         let files = shelf.files(&id(sequence)).into_iter();
@@ -184,7 +184,7 @@ async fn what_is_gone_again_while_it_is_saved_is_stored_again() {
     comes_back(&shelf.objects, 2, &content(folder.path())).await;
 }
 
-/// What was copied before a copy broke off is not fetched again for the next checkpoint either.
+/// Chunks that were copied before a copy broke off are not fetched again for the next checkpoint either.
 #[tokio::test]
 async fn what_an_unfinished_copy_left_is_used() {
     let (folder, source, target) = (Trained::new(), Shelf::new(), Shelf::new());

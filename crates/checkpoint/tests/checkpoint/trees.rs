@@ -1,4 +1,4 @@
-//! What was saved is what is restored, whatever it is.
+//! A restored folder equals the saved one, whatever it contains.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What every command that talks to the control plane takes.
+//! The arguments of every command that talks to the control plane.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -87,7 +87,7 @@ pub enum CardsOrCount {
         /// Memory of each in MiB.
         memory_mib: u64,
     },
-    /// So many of the cards before.
+    /// The number of cards of the kind given before it.
     Count(u32),
 }
 

@@ -1,4 +1,4 @@
-//! What follows for idle jobs of a queue, in one line: `below 5% notify 30m preemptible 1h suspend 2h release 7d`.
+//! The policy for idle jobs of a queue, in one line: `below 5% notify 30m preemptible 1h suspend 2h release 7d`.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use tessera_api::v1::IdlePolicy;
 
 use super::values::duration;
 
-/// How it is written.
+/// The hint on the syntax at the end of every error.
 const SHAPE: &str = "write it like \"below 5% notify 30m preemptible 1h suspend 2h release 7d\", without the steps \
                      that are not to be taken, or `never`";
 
-/// Where a ladder has the time of a step.
+/// The field of a policy that has the time of a step.
 type StepTime = fn(&mut IdlePolicy) -> &mut Option<prost_types::Duration>;
 
 /// The steps, in their order.
@@ -21,7 +21,7 @@ const STEPS: [(&str, StepTime); 4] = [
     ("release", |policy| &mut policy.release_after),
 ];
 
-/// What follows for idle jobs of a queue.
+/// The choice of a policy for idle jobs of a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IdleChoice {
     /// Nothing that this queue says.

@@ -30,7 +30,7 @@ pub enum OperatorVerb {
     Debug(Box<DebugArgs>),
 }
 
-/// How the doctor ends.
+/// The exit codes of the doctor.
 const DOCTOR_EXIT_CODES: &str = "\
 Exit codes:
   0    all is well

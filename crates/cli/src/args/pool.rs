@@ -85,7 +85,7 @@ impl From<PrecisionChoice> for Precision {
 }
 
 impl BlockArgs {
-    /// What a new pool is to be; `None` when nothing is said.
+    /// The settings of a new pool; `None` when neither option is given.
     #[must_use]
     pub fn new_pool(self) -> Option<NewPool> {
         let said = self.block_size.is_some() || self.reference_precision.is_some();

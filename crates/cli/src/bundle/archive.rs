@@ -12,13 +12,13 @@ use sha2::{Digest, Sha256};
 
 use super::parts::{Missing, Parts};
 
-/// What is in the archive, and what is not.
+/// The list of the files in the archive, and of those that are missing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Manifest {
     pub made_at: String,
     /// Release of the program that made it.
     pub version: String,
-    /// How long that took.
+    /// The time that the collection took.
     pub seconds: f64,
     pub files: Vec<FileEntry>,
     pub missing: Vec<Missing>,

@@ -41,15 +41,15 @@ const LOG: u64 = 4 << 20;
 const JOURNAL: [&str; 9] =
     ["--no-pager", "-o", "short-iso", "-n", "5000", "-u", "tessera-controller", "-u", "tessera-agent"];
 
-/// What is asked for beside the members.
+/// The sources to read beside the members.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Where pages of metrics are, as `host:port`.
+    /// The addresses of pages of metrics, as `host:port`.
     pub pages: Vec<String>,
     pub logs: Vec<PathBuf>,
     /// Files of configuration: whose, and where.
     pub files: Vec<(&'static str, PathBuf)>,
-    /// How long members and agents look at their own stacks; not at all unless it is said.
+    /// The time for which members and agents sample their own stacks; `None`: they do not.
     pub profile: Option<Duration>,
 }
 
@@ -94,7 +94,8 @@ pub async fn collect(client: &Client, report: Report, facts: Facts, wanted: &Wan
     parts
 }
 
-/// What the doctor said; errors in files may quote what is in them, and are left out.
+/// Adds the report and the facts of the doctor. Errors in configuration files may quote the content of the files, so
+/// they are left out.
 fn doctor(parts: &mut Parts, mut report: Report, mut facts: Facts) {
     let untold = "what is wrong is said by `tessera operator doctor` on that host".to_owned();
     for finding in report.findings.iter_mut().filter(|finding| finding.check == "configuration") {
@@ -109,7 +110,7 @@ fn folder(address: &str) -> String {
     format!("members/{}", address.replace([':', '/'], "_"))
 }
 
-/// What one member says: its own count of the ledger, and whether its laws hold.
+/// The parts of one member: its own count of the ledger, and whether its laws hold.
 async fn member(client: &Client, address: &Address, answers: bool, profile: Option<Duration>) -> Parts {
     let mut parts = Parts::default();
     let folder = folder(&address.to_string());
@@ -147,7 +148,7 @@ async fn diagnose(
     client.diagnose(DiagnoseRequest { node, profile }).await
 }
 
-/// What a process tells of itself, into its folder.
+/// Puts the parts that a process reports of itself into its folder.
 fn diagnosed(folder: &str, told: Result<DiagnoseResponse, ClientError>) -> Parts {
     let mut parts = Parts::default();
     match told {
@@ -172,7 +173,8 @@ fn diagnosed(folder: &str, told: Result<DiagnoseResponse, ClientError>) -> Parts
     parts
 }
 
-/// Whether the name of a part, which another process chose, stays within its folder wherever the archive is unpacked.
+/// Tells whether the name of a part, which another process chose, stays within its folder wherever the archive is
+/// unpacked.
 fn is_plain(name: &str) -> bool {
     let plain = |word: &str| {
         !word.is_empty()
@@ -182,7 +184,7 @@ fn is_plain(name: &str) -> bool {
     name.len() <= 128 && name.split('/').all(plain)
 }
 
-/// What agents tell of themselves, through the members. Those whose sessions are open come first.
+/// The parts of the agents, which the members pass on. Agents whose sessions are open come first.
 async fn agents(client: &Client, profile: Option<Duration>) -> Parts {
     let mut parts = Parts::default();
     let mut nodes = match nodes(client, Consistency::Stale.into()).await {
@@ -340,7 +342,7 @@ async fn pages(wanted: &Wanted) -> Parts {
     parts
 }
 
-/// What the service manager kept of the logs of this host.
+/// The newest log lines of this host that the service manager has.
 async fn journal() -> Result<Vec<u8>, String> {
     let mut command = tokio::process::Command::new("journalctl");
     command.args(JOURNAL).stdin(std::process::Stdio::null()).kill_on_drop(true);

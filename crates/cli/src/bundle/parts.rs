@@ -11,7 +11,7 @@ const MOST: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     pub what: String,
-    /// Why, and how it can be had.
+    /// The reason, and a way to obtain the part.
     pub why: String,
 }
 

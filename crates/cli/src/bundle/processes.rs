@@ -1,4 +1,4 @@
-//! What the kernel says of the members and agents of this host. Neither environment nor arguments are read.
+//! The kernel's view of the members and agents of this host. Neither environment nor arguments are read.
 
 use std::fs;
 

@@ -5,7 +5,7 @@
 
 use toml::Value;
 
-/// What stands in place of a value.
+/// The placeholder for a value that is withheld.
 pub const WITHHELD: &str = "<withheld>";
 
 /// Fields whose values may be seen, with the sections that they are in.

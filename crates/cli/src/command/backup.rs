@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::print::{confirm, remark};
 use crate::view::{BackupView, BegunView, KeptView, SurvivorView};
 
-/// What an operator must know before a pool begins anew.
+/// The confirmation that an operator must give before a pool begins anew.
 const RESTORE_QUESTION: &str = "The pool begins anew as it was at the backup: what was submitted, granted or ended since is \
      forgotten. Is every member of the old cluster stopped, never to be started again?";
 
@@ -54,14 +54,14 @@ async fn save(mut desk: Desk, file: &str) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Where one file is.
+/// The place of one file, to which a backup is saved or from which one is read.
 enum Target {
     Local(PathBuf),
     Bucket(Place, String),
 }
 
 impl Target {
-    /// Where it is written before it is whole.
+    /// The local path that the file is written to before it is complete.
     fn path(&self) -> PathBuf {
         match self {
             Self::Local(path) => path.clone(),

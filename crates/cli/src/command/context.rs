@@ -13,7 +13,7 @@ use crate::view::Clock;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContextView {
     pub name: String,
-    /// Whether it is in use.
+    /// Tells whether the context is in use.
     pub current: bool,
     /// Its members.
     pub server: Vec<String>,

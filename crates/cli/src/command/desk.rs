@@ -1,4 +1,4 @@
-//! What every command of the client works with: the connection and the printer.
+//! The connection and the printer, with which every command of the client works.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct Desk {
     /// The control plane.
     pub client: Client,
     pub printer: Printer,
-    /// How current answers must be.
+    /// The consistency that answers must have.
     pub consistency: i32,
     /// Time for one request.
     pub timeout: Duration,
@@ -82,7 +82,7 @@ pub fn kinds(kinds: &[crate::args::KindChoice]) -> Vec<i32> {
     kinds.iter().map(|kind| (*kind).into()).collect()
 }
 
-/// Why a single member could not be asked, in one line.
+/// The reason for which a single member could not be asked, in one line.
 pub fn silence(error: &ClientError) -> String {
     let text = match error {
         ClientError::Unavailable(error) => error.members.first().map(|(_, error)| error.message.clone()),
@@ -91,7 +91,7 @@ pub fn silence(error: &ClientError) -> String {
     text.unwrap_or_else(|| error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
-/// What `-v` shows, on standard error.
+/// Starts the log that `-v` shows on standard error.
 fn daemon_free_logging(verbose: u8) {
     if verbose > 0 {
         crate::daemon::log_to_terminal(if verbose == 1 { "tessera=debug,tessera_client=debug" } else { "trace" });

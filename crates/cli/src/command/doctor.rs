@@ -12,7 +12,7 @@ use crate::doctor::{Finding, Report};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Where the packages keep the files.
+/// The paths of the files as the packages install them.
 const MEMBER_FILE: &str = "/etc/tessera/controller.toml";
 const AGENT_FILE: &str = "/etc/tessera/agent.toml";
 
@@ -25,7 +25,7 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     Ok(report.exit())
 }
 
-/// What is found on this host, and what it was found from.
+/// The findings about this host, and the facts that they were derived from.
 pub(super) async fn report(host: &Host, desk: &Desk) -> (Report, Facts) {
     let facts = gather(host, &desk.client).await;
     let findings: Vec<Finding> = judge(&facts);

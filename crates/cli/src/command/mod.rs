@@ -1,4 +1,4 @@
-//! What each command does: ask the control plane, print the answer.
+//! The commands: each asks the control plane and prints the answer.
 
 mod backup;
 mod card;

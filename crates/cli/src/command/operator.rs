@@ -24,7 +24,7 @@ pub async fn run(command: OperatorCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// What was found so far.
+/// The counts of the findings so far.
 #[derive(Default)]
 struct Tally {
     entries: u64,

@@ -86,7 +86,7 @@ async fn all<V>(page: impl AsyncFn(String) -> Result<(Vec<V>, String), ClientErr
     }
 }
 
-/// Those with the text that somebody asked for.
+/// The views that contain the text of the filter in some cell, in any case; all of them when it is empty.
 fn kept<V: Tabular>(views: Vec<V>, args: &TopArgs) -> Vec<V> {
     let (text, clock) = (args.filter.to_lowercase(), Clock::now());
     let has = |view: &V| view.cells(&clock).iter().any(|cell| cell.to_lowercase().contains(&text));

@@ -22,11 +22,11 @@ use crate::bundle::redact::redact;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// What is logged, and where spans and metrics go; the same in both files.
+/// The settings of the log, and the collector for spans and metrics; the same in both files.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
-    /// What is logged, such as `info`.
+    /// The filter of the log, such as `info`.
     pub filter: Option<String>,
     /// `auto`, `text` or `json`.
     pub format: Option<LogFormat>,

@@ -1,4 +1,4 @@
-//! What a process tells of itself: its log, and to a collector, where one is named, its spans and metrics.
+//! The telemetry of a process: its log, and its spans and metrics for a collector, where one is named.
 
 use std::io::{self, IsTerminal};
 
@@ -19,7 +19,7 @@ use crate::args::{LogArgs, LogFormat};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// What is logged when nothing is said.
+/// The filter of the log unless one is set.
 const DEFAULT_FILTER: &str = "info,openraft=warn";
 /// The collector of this process; what is left for it is sent by [`Told::finish`].
 pub struct Told(Option<Collector>);

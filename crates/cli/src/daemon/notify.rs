@@ -1,4 +1,4 @@
-//! What the service manager that started the process is told, if it asked to be (`NOTIFY_SOCKET`, as systemd sets it
+//! Reports to the service manager that started the process, if it asked for them (`NOTIFY_SOCKET`, as systemd sets it
 //! for units of `Type=notify`): that the process serves, that its main loops live, that it ends. A process whose loops
 //! hang goes silent, and is ended and started again by a unit with `WatchdogSec`.
 

@@ -17,7 +17,7 @@ use crate::args::ServerArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Where a member listens when nothing is said.
+/// The default address that a member listens at.
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400);
 
 /// Runs a member until it is told to end or must end.

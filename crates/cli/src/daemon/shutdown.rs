@@ -1,4 +1,4 @@
-//! How a long-running process is told to end: SIGTERM, SIGINT, or the end of its standard input.
+//! The requests to end of a long-running process: SIGTERM, SIGINT, or the end of its standard input.
 
 use std::io::Read;
 

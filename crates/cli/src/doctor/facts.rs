@@ -1,4 +1,4 @@
-//! What was seen. Nothing here is an opinion.
+//! The facts that were observed. Nothing here is an opinion.
 
 use std::path::PathBuf;
 
@@ -18,13 +18,13 @@ pub struct Facts {
     pub agent: Option<AgentSettings>,
     pub clock: Seen<ClockFacts>,
     pub folders: Vec<FolderFacts>,
-    /// Where the member and the agent listen.
+    /// The addresses that the member and the agent listen at.
     pub ports: Vec<PortFacts>,
     /// The way to each member.
     pub ways: Vec<WayFacts>,
     pub cluster: ClusterFacts,
     pub kernel: Seen<KernelFacts>,
-    /// What workers can be given here; absent on a host without an agent.
+    /// The containment that workers can be given here; absent on a host without an agent.
     pub containment: Option<Seen<ContainmentFacts>>,
     /// The limits of this process, or of the one that runs.
     pub limits: Seen<LimitFacts>,
@@ -32,7 +32,7 @@ pub struct Facts {
     pub devices: Seen<DeviceFacts>,
 }
 
-/// What of a member's settings is judged.
+/// The settings of a member that are judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberSettings {
     /// Bytes that must be free.
@@ -45,34 +45,35 @@ pub struct MemberSettings {
     pub election_ms: u64,
 }
 
-/// What of an agent's settings is judged.
+/// The settings of an agent that are judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSettings {
     pub node: String,
-    /// What it offers, in words.
+    /// The cards that it offers, in words.
     pub cards: Seen<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFacts {
-    /// Whether the kernel believes that it is kept right.
+    /// Tells whether the kernel regards the clock as synchronised.
     pub synchronised: bool,
-    /// How far it may be off, in microseconds, as the kernel says.
+    /// The largest error of the clock that the kernel reports, in microseconds.
     pub max_error_us: i64,
-    /// What `/proc/self/timens_offsets` adds to the clocks of this process, in seconds: monotonic, boot time.
+    /// The offsets that `/proc/self/timens_offsets` adds to the clocks of this process, in seconds: monotonic, boot
+    /// time.
     pub namespace_offsets: Vec<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FolderFacts {
-    /// Whose: `member` or `agent`.
+    /// The owner: `member` or `agent`.
     pub of: String,
     pub path: PathBuf,
-    /// Whether it is there already; its nearest parent is looked at while it is not.
+    /// Tells whether the folder exists; while it does not, its nearest parent is examined.
     pub exists: bool,
     /// The file system.
     pub room: Seen<RoomFacts>,
-    /// How long writing and syncing four KiB took, in microseconds, each time.
+    /// The time that writing and syncing four KiB took, in microseconds, each time.
     pub fsync_us: Seen<Vec<u64>>,
 }
 
@@ -89,14 +90,14 @@ pub struct RoomFacts {
     pub total_files: u64,
 }
 
-/// Where something listens.
+/// The address that something listens at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortFacts {
-    /// What: `member`, `member http`, `agent http`.
+    /// The listener: `member`, `member http`, `agent http`.
     pub of: String,
     pub address: String,
     pub answers: bool,
-    /// Whether this process could listen there.
+    /// Tells whether this process could listen there.
     pub bindable: Seen<()>,
 }
 
@@ -105,7 +106,7 @@ pub struct PortFacts {
 pub struct WayFacts {
     /// The member.
     pub address: String,
-    /// How long its name took to be resolved, in microseconds.
+    /// The time that its name took to be resolved, in microseconds.
     pub resolved_us: Seen<u64>,
     /// The least of several round trips, in microseconds.
     pub round_trip_us: Seen<u64>,
@@ -113,7 +114,7 @@ pub struct WayFacts {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterFacts {
-    /// Whether mutations are accepted.
+    /// Tells whether mutations are accepted.
     pub writable: bool,
     /// Members with a vote.
     pub voters: usize,
@@ -125,9 +126,9 @@ pub struct ClusterFacts {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberFacts {
-    /// Where it serves.
+    /// The address that it serves at.
     pub address: String,
-    /// Why it did not answer.
+    /// The reason for which it did not answer.
     pub error: Option<String>,
     pub role: String,
     /// Its release.
@@ -140,20 +141,20 @@ pub struct MemberFacts {
     pub applied_index: u64,
     /// Seconds by which its clock is ahead of the others'.
     pub clock_offset_seconds: Option<f64>,
-    /// Whether that is too much.
+    /// True if that offset is too large.
     pub clock_off: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFacts {
     pub release: String,
-    /// Whether `pidfd_open` works.
+    /// Tells whether `pidfd_open` works.
     pub pidfd: Seen<()>,
     /// User namespaces that may be made; absent: not built in.
     pub user_namespaces: Option<u64>,
-    /// What a filter of system calls may do; empty: there are none.
+    /// The actions that a filter of system calls may take; empty: there are no filters.
     pub seccomp_actions: String,
-    /// Whether this process can never gain privileges.
+    /// True if this process can never gain privileges.
     pub no_new_privileges: bool,
     /// Bits of entropy.
     pub entropy: Option<u64>,
@@ -161,16 +162,16 @@ pub struct KernelFacts {
     pub huge_pages: Option<String>,
 }
 
-/// What workers can be given, as the agent's own code tried it.
+/// The containment that workers can be given, as the agent's own code tried it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainmentFacts {
-    /// Whether a whole tree of processes ends with its supervisor.
+    /// Tells whether a whole tree of processes ends with its supervisor.
     pub whole_trees_end: Seen<()>,
     /// The hierarchies that are mounted, in words.
     pub hierarchies: String,
-    /// Whether the processes of a worker can be tracked by a control group.
+    /// Tells whether the processes of a worker can be tracked by a control group.
     pub tracked: bool,
-    /// What cannot be enforced, in sentences.
+    /// The limits that cannot be enforced, in sentences.
     pub missing: Vec<String>,
     /// Files of the group that was made, of those that are of use.
     pub group_files: Vec<String>,
@@ -178,7 +179,7 @@ pub struct ContainmentFacts {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitFacts {
-    /// Whose, in words.
+    /// The process whose limits these are, in words.
     pub of: String,
     /// Files that may be open; none: no limit.
     pub open_files: Option<u64>,
@@ -191,7 +192,7 @@ pub struct LimitFacts {
 /// The host's memory, in KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryFacts {
-    /// What could be given to processes now.
+    /// The memory that could be given to processes now.
     pub available_kib: u64,
     pub total_kib: u64,
     pub swap_kib: u64,

@@ -1,4 +1,4 @@
-//! What a check found.
+//! The findings of checks.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::print::{Detail, Page};
 use crate::view::Clock;
 
-/// How good it is.
+/// The verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -33,13 +33,13 @@ impl Verdict {
 pub struct Finding {
     /// Name of the check, such as `disk.fsync`.
     pub check: &'static str,
-    /// What it concerns, where there are several: a folder, a member.
+    /// The object of the check, where there are several: a folder, a member.
     pub of: String,
     pub verdict: Verdict,
     pub seen: String,
-    /// Why it matters.
+    /// The reason for which the check matters.
     pub why: &'static str,
-    /// What to do next; empty when nothing is to be done.
+    /// The next step; empty when nothing is to be done.
     pub next: String,
 }
 
@@ -84,7 +84,7 @@ impl Finding {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     pub host: String,
-    /// What runs on it, as its configuration says: `member`, `agent`; none: clients only.
+    /// The roles of the host, as its configuration says: `member`, `agent`; empty: clients only.
     pub roles: Vec<String>,
     /// Release of this program.
     pub version: String,
@@ -103,7 +103,7 @@ impl Report {
         Self { host, roles, version: env!("CARGO_PKG_VERSION").to_owned(), verdict, findings }
     }
 
-    /// How the command ends: 0 when all is well, 1 with a warning, 2 with a failure.
+    /// The exit of the command: 0 when all is well, 1 with a warning, 2 with a failure.
     #[must_use]
     pub const fn exit(&self) -> Exit {
         match self.verdict {

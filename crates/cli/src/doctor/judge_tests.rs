@@ -92,7 +92,7 @@ fn accelerator(driver: Option<&str>, library: Option<&str>) -> Accelerator {
     }
 }
 
-/// What is not well when `fault` is planted into a healthy host: check and verdict.
+/// The warnings and failures when `fault` is planted into a healthy host: check and verdict.
 fn found(fault: impl FnOnce(&mut Facts)) -> Vec<(&'static str, Verdict)> {
     let mut facts = healthy();
     fault(&mut facts);

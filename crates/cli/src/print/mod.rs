@@ -28,12 +28,12 @@ pub use page::{Page, page_of};
 pub use table::{Column, Rows, Tabular};
 pub use width::fitted;
 
-/// What can be shown as a page.
+/// A view that can be shown as a page.
 pub trait Detail {
     /// Writes the page.
     fn detail(&self, clock: &Clock, page: &mut Page);
 
-    /// What `-o name` prints.
+    /// The name that `-o name` prints.
     fn name(&self) -> String;
 }
 
@@ -63,7 +63,7 @@ impl Printer {
         Self { format, color, clock, streaming: false, obeyed: false, out }
     }
 
-    /// Whether the output is meant for people.
+    /// Returns whether the output is meant for people.
     #[must_use]
     pub fn for_people(&self) -> bool {
         matches!(self.format, Format::Table | Format::Wide)
@@ -77,7 +77,7 @@ impl Printer {
         }
     }
 
-    /// Whether an endless list is printed row by row.
+    /// Returns whether an endless list is printed row by row.
     #[must_use]
     pub fn by_rows(&self) -> bool {
         self.for_people() || self.format == Format::Name
@@ -88,7 +88,7 @@ impl Printer {
         self.format
     }
 
-    /// Whether colours are wanted.
+    /// Returns whether the output is coloured.
     #[must_use]
     pub fn color(&self) -> bool {
         self.color
@@ -225,7 +225,7 @@ impl Write for Sheet {
     }
 }
 
-/// Why output was not written; a reader that has gone away ends the command like SIGPIPE.
+/// The failure of a write to the output; a reader that has gone away ends the command like SIGPIPE.
 pub fn unwritten(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(Exit::ReaderGone, "the output ended", "its reader has gone away"),

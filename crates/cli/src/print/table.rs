@@ -40,14 +40,14 @@ impl Column {
     }
 }
 
-/// What can be a row of a table.
+/// A view that can be a row of a table.
 pub trait Tabular {
     fn columns() -> &'static [Column];
 
     /// One text per column.
     fn cells(&self, clock: &Clock) -> Vec<String>;
 
-    /// What `-o name` prints.
+    /// The name that `-o name` prints.
     fn name(&self) -> String;
 }
 

@@ -1,4 +1,4 @@
-//! Where each setting of a command comes from.
+//! The settings of a command, each with its origin.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::args::{ClientArgs, Format};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Where members are looked for when nothing is said.
+/// The default address of a member.
 const DEFAULT_SERVER: &str = "127.0.0.1:7400";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a setting comes from, strongest first.
+/// The origin of a setting, strongest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -53,7 +53,7 @@ pub struct Resolved<T> {
     pub origin: Origin,
 }
 
-/// What flags say; what they do not say is looked for elsewhere.
+/// The settings that flags give; those they do not give are looked up elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     pub server: Vec<String>,

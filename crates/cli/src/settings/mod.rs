@@ -1,4 +1,5 @@
-//! Which control plane is talked to: flags, then environment, then the chosen context, then the default.
+//! The choice of the control plane that a command talks to: flags, then environment, then the chosen context, then the
+//! default.
 
 mod connection;
 mod contexts;

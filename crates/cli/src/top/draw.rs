@@ -22,7 +22,7 @@ const KINDS: usize = 4;
 /// Lines beside the rows, the kinds and the warnings: title, jobs, tabs, header, footer.
 const FRAME: u16 = 5;
 
-/// Which colours there are.
+/// The colours of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Palette {
     pub color: bool,

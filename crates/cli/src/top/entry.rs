@@ -8,7 +8,7 @@ use crate::args::TopTab;
 use crate::view::words::{eligibility, health, kind, node_state};
 use crate::view::{BlocksView, CardView, Clock, JobView, NodeView, QueueView, busy_share};
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A job by its number.
@@ -36,7 +36,7 @@ impl Subject {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     pub text: String,
-    /// What it is sorted by, when that is a number.
+    /// The sort key, when it is a number.
     pub number: Option<f64>,
 }
 
@@ -50,7 +50,7 @@ pub struct Entry {
     pub blocks: Option<BlocksView>,
     /// The cards that a job is on, by node and index.
     pub cards: Vec<(String, u32)>,
-    /// Whether somebody should look at it.
+    /// True if the row needs attention.
     pub alarming: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Column {
     pub title: &'static str,
     /// 0: what is left.
     pub width: u16,
-    /// Whether it holds numbers.
+    /// True if the column holds numbers.
     pub right: bool,
 }
 
@@ -151,7 +151,7 @@ fn seconds(value: Option<f64>) -> Cell {
 }
 
 impl Entry {
-    /// Whether it has `text` somewhere, in any case.
+    /// Returns whether a cell, or the node of a card, contains `text`, in any case.
     #[must_use]
     pub fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
@@ -159,7 +159,7 @@ impl Entry {
             || self.cards.iter().any(|(node, _)| node.to_lowercase().contains(&text))
     }
 
-    /// Of a job. What it uses is read apart.
+    /// The row of a job. Its use is read separately.
     #[must_use]
     pub fn job(job: &JobView, clock: &Clock) -> Self {
         let used = JobCards::of(job);

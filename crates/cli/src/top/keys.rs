@@ -1,8 +1,8 @@
-//! What keys mean.
+//! The meaning of keys.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What somebody wants by pressing a key.
+/// The action that a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Quit,
@@ -12,9 +12,9 @@ pub enum Wish {
     Tab(usize),
     NextTab,
     PreviousTab,
-    /// So many rows down; up when negative.
+    /// This number of rows down; up when negative.
     Rows(isize),
-    /// So many pages down; up when negative.
+    /// This number of pages down; up when negative.
     Pages(isize),
     First,
     Last,
@@ -52,7 +52,7 @@ pub const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "leave"),
 ];
 
-/// What a key means while no text is being written.
+/// The meaning of a key while no text is being written.
 #[must_use]
 pub fn wish(key: KeyEvent) -> Option<Wish> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {

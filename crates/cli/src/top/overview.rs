@@ -9,7 +9,7 @@ pub struct Overview {
     pub pool: PoolView,
     /// The control plane.
     pub cluster: ClusterView,
-    /// What somebody should look at, worst first.
+    /// The problems that need attention, worst first.
     pub warnings: Vec<String>,
 }
 

@@ -189,7 +189,7 @@ impl Reader {
         Ok((answer.queues.into_iter().map(QueueView::from).collect(), answer.next_page_token))
     }
 
-    /// How busy the cards of these nodes are. A node that cannot be read has none.
+    /// The share of time that each card of these nodes computed. A node that cannot be read has no entries.
     pub async fn readings(&self, nodes: &[String]) -> BTreeMap<(String, u32), f64> {
         let ask = |node: &String| {
             self.client.get_node(GetNodeRequest { node: Some(node_named(node)), consistency: self.consistency })
@@ -202,7 +202,7 @@ impl Reader {
         answers.into_iter().flatten().flat_map(|answer| answer.cards).filter_map(busy).collect()
     }
 
-    /// What jobs use of what they hold; nothing where nobody leads.
+    /// The use that jobs make of their allocations; empty where nobody leads.
     pub async fn uses(&self, jobs: &[u64]) -> BTreeMap<u64, UseView> {
         uses::of(&self.client, jobs, false).await.unwrap_or_default()
     }

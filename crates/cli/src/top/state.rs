@@ -1,4 +1,4 @@
-//! What is shown, and how it changes: by what was read, and by keys. Nothing here asks or draws.
+//! The state of the screen, and its changes: by data that was read, and by keys. Nothing here asks or draws.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ pub enum Update {
     },
     /// A page of a list.
     Page {
-        /// Which list.
+        /// The list that the page belongs to.
         tab: TopTab,
         entries: Vec<Entry>,
-        /// Whether it is the first of the list.
+        /// True if it is the first page of the list.
         first: bool,
-        /// Whether it is the last.
+        /// True if it is the last page.
         last: bool,
     },
-    /// What jobs use of what they hold, by number.
+    /// The use that jobs make of their allocations, by job number.
     Used(BTreeMap<u64, UseView>),
     /// The page about a row.
     Detail { subject: Subject, text: String },
@@ -38,13 +38,13 @@ pub enum Update {
     Trouble(String),
 }
 
-/// What the reader is to read.
+/// The data that the reader is to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wants {
     pub tab: TopTab,
     /// The page that is open.
     pub detail: Option<Subject>,
-    /// Whether ended jobs are listed too.
+    /// True if ended jobs are listed too.
     pub all: bool,
     /// The jobs in sight that hold something.
     pub jobs: Vec<u64>,
@@ -58,7 +58,7 @@ pub struct List {
     rows: Vec<Entry>,
     /// The round that is being read, while the one before is shown.
     gathered: Vec<Entry>,
-    /// Whether all of it was read once.
+    /// True if all of the list was read once.
     pub complete: bool,
     selected: Option<Subject>,
     /// The column it is sorted by; none: the order of the members.
@@ -67,7 +67,7 @@ pub struct List {
     pub reverse: bool,
 }
 
-/// What is over the list.
+/// The view that covers the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Nothing.
@@ -82,23 +82,23 @@ pub enum Over {
 #[derive(Clone, Debug)]
 pub struct State {
     pub overview: Option<Overview>,
-    /// When that was read.
+    /// The time at which that was read.
     pub at: String,
-    /// Why nothing new comes.
+    /// The reason for which nothing new comes.
     pub trouble: Option<String>,
     /// The list that is looked at.
     pub tab: TopTab,
     lists: [List; 4],
     /// Shown are rows with this text.
     pub filter: String,
-    /// Whether the filter is being written.
+    /// True while the filter is being written.
     pub writing: bool,
     pub over: Over,
     /// The text of the page that is open.
     pub detail: Option<(Subject, String)>,
-    /// Whether ended jobs are listed too.
+    /// True if ended jobs are listed too.
     pub all: bool,
-    /// Whether everything is held as it is.
+    /// True while nothing new is read or shown; keys still act on what is there.
     pub paused: bool,
     used: BTreeMap<u64, UseView>,
     /// Rows that fit.
@@ -314,7 +314,7 @@ impl State {
 }
 
 impl List {
-    /// What is known: the last whole round, or the first one as far as it has come.
+    /// The rows that are known: those of the last whole round, or of the first one as far as it has come.
     #[must_use]
     pub fn shown(&self) -> &[Entry] {
         if self.complete { &self.rows } else { &self.gathered }
@@ -358,7 +358,7 @@ fn with_use(mut entry: Entry, used: &BTreeMap<u64, UseView>) -> Entry {
     entry
 }
 
-/// What a job computes of what it may.
+/// Sets the share of its compute that a job uses.
 fn tell_use(entry: &mut Entry, used: &BTreeMap<u64, UseView>) {
     if let Some(job) = entry.subject.job() {
         entry.cells[USE] = entry::percent(used.get(&job).map(|used| used.utilization_ratio));

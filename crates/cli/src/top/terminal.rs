@@ -13,7 +13,7 @@ use super::keys::{Wish, wish};
 use super::read::Reader;
 use super::state::State;
 
-/// What was read and waits for being shown.
+/// The most updates that have been read and wait to be shown.
 const READ_AHEAD: usize = 16;
 
 /// The terminal as it was, however this ends; a panic puts it right as well.

@@ -33,9 +33,9 @@ impl Detail for SubmissionView {
 /// A change that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MutationView {
-    /// What was changed.
+    /// The name of the object that was changed.
     pub name: String,
-    /// What was done to it.
+    /// The change that was made to it.
     pub done: String,
     /// Revision of the change.
     pub revision: u64,
@@ -56,7 +56,7 @@ impl Tabular for MutationView {
     }
 }
 
-/// What keeps a job from starting.
+/// The obstacle that keeps a job from starting.
 fn explain(of: &v1::Explanation, out: &mut Page) {
     out.line("waits for", format!("{} ({})", of.sentence, of.constraint));
     for number in &of.numbers {
@@ -67,7 +67,7 @@ fn explain(of: &v1::Explanation, out: &mut Page) {
     }
 }
 
-/// When a job may start.
+/// The time at which a job may start.
 fn estimate(of: &v1::StartEstimate, clock: &Clock, out: &mut Page) {
     match text(of.start.as_ref()) {
         Some(start) => out.line("starts by", format!("{start} (in {})", clock.until(start.as_str()))),
@@ -78,7 +78,7 @@ fn estimate(of: &v1::StartEstimate, clock: &Clock, out: &mut Page) {
     }
 }
 
-/// Why a job stands where it stands.
+/// The explanation of a job's state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhyView {
     /// The job.
@@ -116,7 +116,7 @@ impl Detail for WhyView {
     }
 }
 
-/// What would become of a job.
+/// The expected course of a job.
 pub type PlanView = Shown<v1::PlanJobResponse>;
 
 impl Detail for PlanView {

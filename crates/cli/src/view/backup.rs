@@ -27,14 +27,14 @@ pub struct BackupView {
     pub revision: u64,
     /// Raft term in which it was taken.
     pub term: u64,
-    /// When it was taken, in RFC 3339.
+    /// The time at which it was taken, in RFC 3339.
     pub taken_at: String,
-    /// How much is in it.
+    /// The number of objects in it, by kind.
     pub counts: Counts,
 }
 
 impl BackupView {
-    /// Of a file that was read.
+    /// The view of a file that was read.
     #[must_use]
     pub fn of(file: &str, verified: Verified) -> Self {
         let Verified { header, sha256, bytes } = verified;
@@ -70,12 +70,12 @@ pub struct KeptView {
     pub cluster_id: String,
     /// Revision of the ledger.
     pub revision: u64,
-    /// When it was taken, in RFC 3339.
+    /// The time at which it was taken, in RFC 3339.
     pub taken_at: String,
 }
 
 impl KeptView {
-    /// Of those that were found, the oldest first.
+    /// The views of the backups that were found, the oldest first.
     #[must_use]
     pub fn list(kept: &[Kept]) -> Vec<Self> {
         let shown = kept.iter().map(|Kept { name, header, bytes }| Self {
@@ -148,7 +148,7 @@ impl Detail for BackupView {
 pub struct BegunView {
     /// Its id.
     pub cluster_id: String,
-    /// Where its first member's data folder is.
+    /// The data folder of its first member.
     pub data_dir: String,
     /// The id of the cluster before.
     pub old_cluster_id: String,
@@ -158,12 +158,12 @@ pub struct BegunView {
     pub old_revision: u64,
     /// The revision at which it begins.
     pub revision: u64,
-    /// How much is in it.
+    /// The number of objects in it, by kind.
     pub counts: Counts,
 }
 
 impl BegunView {
-    /// What was made of `from` in `data_dir`.
+    /// The view of the pool that was made of `from` in `data_dir`.
     #[must_use]
     pub fn of(from: &str, data_dir: &Path, begun: Begun) -> Self {
         Self {
@@ -199,7 +199,7 @@ impl Detail for BegunView {
     }
 }
 
-/// What a stopped member has.
+/// The log and the identity of a stopped member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SurvivorView {
     /// Its data folder.
@@ -214,7 +214,7 @@ pub struct SurvivorView {
     pub last_index: u64,
     /// Last entry that it knew to be committed.
     pub committed_index: u64,
-    /// Whether its log goes furthest.
+    /// True if its log goes furthest.
     pub most: bool,
 }
 

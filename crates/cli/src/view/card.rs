@@ -18,7 +18,7 @@ use crate::print::{Column, Detail, Page, Tabular};
 pub struct CardView {
     /// `node/index`.
     pub name: String,
-    /// What is kept of it.
+    /// The card as the ledger has it.
     #[serde(flatten)]
     pub card: Shown<v1::Card>,
     /// TFLOPS by precision: measured where that was done, else as declared.
@@ -30,9 +30,9 @@ pub struct CardView {
 /// A reading of a card.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SampleView {
-    /// When it came.
+    /// The time at which the reading arrived.
     pub at: Option<String>,
-    /// What was read.
+    /// The reading.
     #[serde(flatten)]
     pub read: Shown<v1::CardSample>,
 }
@@ -42,7 +42,7 @@ pub fn busy_share(sample: &v1::CardSample) -> Option<f64> {
     (!sample.unread).then_some(sample.utilization_ratio)
 }
 
-/// How the time of a card is divided: round by round, where workers take turns.
+/// The division of the time of a card: round by round, where workers take turns.
 fn slicing_text(of: &v1::TimeSlicing) -> String {
     let Some(round) = seconds(of.round.as_ref()) else {
         return match words::time_slicer(of.slicer).as_str() {
@@ -83,7 +83,7 @@ impl Deref for CardView {
 }
 
 impl CardView {
-    /// What its agent declared last.
+    /// The description that its agent declared last.
     #[must_use]
     pub fn of(&self) -> v1::CardDescription {
         self.description.clone().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What watches bring, as it is shown: one object per message, with its kind.
+//! The messages of watches, as they are shown: one object per message, with its kind.
 
 use serde::Serialize;
 use tessera_api::v1::{JobEvent, PoolEvent, job_event, pool_event};
@@ -25,7 +25,7 @@ pub enum JobUpdateView {
     },
     /// The list begins anew: forget what was listed.
     Relisting {
-        /// Whether events in between are forgotten.
+        /// True if the events in between are forgotten.
         compacted: bool,
     },
     /// Nothing up to this revision concerns the watch.
@@ -44,11 +44,11 @@ pub struct JobChangeView {
     pub revision: u64,
     /// Its place in the entry.
     pub ordinal: u32,
-    /// When.
+    /// The time of the change.
     pub time: Option<String>,
     /// The job.
     pub job_id: u64,
-    /// What changed: `state`, `worker`, `released`, `move`, `quarantined` or `removed`.
+    /// The kind of the change: `state`, `worker`, `released`, `move`, `quarantined` or `removed`.
     pub change: String,
     /// State before.
     pub from: Option<String>,
@@ -183,7 +183,7 @@ pub enum PoolUpdateView {
     },
     /// The list begins anew: forget what was listed.
     Relisting {
-        /// Whether events in between are forgotten.
+        /// True if the events in between are forgotten.
         compacted: bool,
     },
     /// Nothing up to this revision concerns the watch.
@@ -202,9 +202,9 @@ pub struct PoolChangeView {
     pub revision: u64,
     /// Its place in the entry.
     pub ordinal: u32,
-    /// When.
+    /// The time of the change.
     pub time: Option<String>,
-    /// What changed: `node`, `card`, `queue` or `config`.
+    /// The kind of object that changed: `node`, `card`, `queue` or `config`.
     pub change: String,
     /// Name of what changed.
     pub name: String,

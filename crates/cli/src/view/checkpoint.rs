@@ -1,4 +1,4 @@
-//! What a job can go on from.
+//! The checkpoints that a job can resume from.
 
 use tessera_api::v1;
 use tessera_ledger::CheckpointKey;

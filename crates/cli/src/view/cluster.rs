@@ -43,22 +43,22 @@ impl Tabular for MemberView {
     }
 }
 
-/// How one member sees itself and the cluster.
+/// The view that one member has of itself and the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemberStatusView {
     /// Its address.
     pub address: String,
-    /// Why it could not be asked.
+    /// The reason for which it could not be asked.
     pub error: Option<String>,
-    /// What it does.
+    /// The role of the member.
     pub role: String,
-    /// What it says.
+    /// The status that it reports.
     #[serde(flatten)]
     pub status: Shown<v1::GetClusterStatusResponse>,
 }
 
 impl MemberStatusView {
-    /// What the member at `address` answered.
+    /// The status that the member at `address` answered.
     #[must_use]
     pub fn answered(address: String, status: v1::GetClusterStatusResponse) -> Self {
         let role = if status.admitted { words::member_role(status.role) } else { "not admitted".to_owned() };
@@ -133,21 +133,21 @@ impl Tabular for MemberStatusView {
 pub struct ClusterView {
     /// Identity of the cluster; empty before it exists.
     pub cluster_id: String,
-    /// Whether some member accepts mutations.
+    /// True if some member accepts mutations.
     pub writable: bool,
     /// The leader in the highest term that answered.
     pub leader: Option<MemberView>,
     /// That term.
     pub term: u64,
-    /// Whether voters are being changed.
+    /// True while voters are being changed.
     pub changing_voters: bool,
     /// Voters of the cluster.
     pub voters: usize,
     /// Release level in force.
     pub level: u32,
-    /// Whether the settings hold it there.
+    /// True if the settings hold it there.
     pub level_held: bool,
-    /// What each member says.
+    /// The status of each member.
     pub members: Vec<MemberStatusView>,
 }
 

@@ -9,7 +9,7 @@ use super::time::{Clock, seconds, short};
 use super::words;
 use crate::print::{Detail, Page};
 
-/// Where workers are, in short.
+/// The places of workers, in short.
 pub(super) fn places(workers: &[v1::Worker]) -> String {
     let place = |worker: &v1::Worker| format!("{} {}", worker.node_name, slices(worker));
     workers.iter().map(place).collect::<Vec<_>>().join(", ")
@@ -27,7 +27,7 @@ pub(super) fn lost(seconds: f64, checkpoint_mode: &str) -> String {
     }
 }
 
-/// What a move costs its job.
+/// The cost of a move for its job.
 fn cost(of: &v1::PlannedMove) -> String {
     let mode = words::checkpoint_mode(of.checkpoint_mode);
     format!("{} ({mode})", lost(seconds(of.work_lost.as_ref()).unwrap_or_default(), &mode))
@@ -73,12 +73,12 @@ impl Detail for MoveAnswerView {
     }
 }
 
-/// What one place has free, in TFLOPS.
+/// The compute that is free in one place, in TFLOPS.
 pub(super) fn free(room: Option<v1::FreeRoom>) -> f64 {
     tflops(room.unwrap_or_default().milli_tflops)
 }
 
-/// What compaction would do.
+/// The plan of a compaction.
 pub type CompactionPlanView = Shown<v1::PlanCompactionResponse>;
 
 /// A card, as `node/index`.
@@ -134,7 +134,7 @@ impl Detail for CompactionPlanView {
     }
 }
 
-/// How far compaction is.
+/// The progress of compaction.
 pub type CompactionStatusView = Shown<v1::CompactionStatus>;
 
 impl Detail for CompactionStatusView {

@@ -15,14 +15,15 @@ use crate::print::{Column, Tabular};
 /// A job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobView {
-    /// What is kept of it.
+    /// The job as the ledger has it.
     #[serde(flatten)]
     pub job: Shown<v1::Job>,
-    /// What it waits for now, in lists of jobs; absent where that was not asked or it does not wait.
+    /// The constraint that it waits for now, in lists of jobs; absent where that was not asked or the job does not
+    /// wait.
     pub waits_for: Option<String>,
-    /// What it uses of what it holds; absent where that was not asked or it holds nothing.
+    /// The use that it makes of its allocation; absent where that was not asked or the job holds nothing.
     pub used: Option<UseView>,
-    /// What was submitted.
+    /// The spec as it was submitted.
     #[serde(flatten)]
     pub spec: SpecView,
     /// Exit code of its last attempt.
@@ -48,7 +49,7 @@ impl Deref for JobView {
     }
 }
 
-/// Where rank 0 listens.
+/// The address at which rank 0 listens.
 pub(super) fn master_of(allocation: &v1::Allocation) -> String {
     format!("{}:{}", allocation.master_address, allocation.master_port)
 }
@@ -64,32 +65,32 @@ pub(super) fn tflops(milli: u64) -> f64 {
 }
 
 impl JobView {
-    /// Whether nothing follows its state.
+    /// Returns whether its state is final.
     #[must_use]
     pub fn is_over(&self) -> bool {
         use JobState::{Cancelled, Completed, Failed, Timeout};
         matches!(self.state(), Completed | Failed | Cancelled | Timeout)
     }
 
-    /// Whether it waits for an allocation, or would if nobody kept it from that.
+    /// Returns whether it waits for an allocation, or would if nobody kept it from that.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         matches!(self.state(), JobState::Pending | JobState::Suspended)
     }
 
-    /// Where it stands, in a word.
+    /// Its state, in a word.
     #[must_use]
     pub fn stands(&self) -> String {
         words::job_state(self.state)
     }
 
-    /// Why it is where it is.
+    /// The reason of its state.
     #[must_use]
     pub fn why(&self) -> v1::Reason {
         self.reason.clone().unwrap_or_default()
     }
 
-    /// What it can go on from, newest first.
+    /// The checkpoints that it can resume from, newest first.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<CheckpointView> {
         self.checkpoints.iter().cloned().map(Into::into).collect()
@@ -108,13 +109,13 @@ impl JobView {
         by(self.why().sentence, self.failed_by())
     }
 
-    /// Why it is where it is, in a word.
+    /// The reason of its state, in a word.
     #[must_use]
     pub fn why_short(&self) -> String {
         self.waits_for.clone().unwrap_or_else(|| self.why().code)
     }
 
-    /// What one virtual card must offer.
+    /// The virtual card that it requests.
     pub(super) fn card(&self) -> v1::VirtualCardRequest {
         self.spec.virtual_card.clone().unwrap_or_default()
     }

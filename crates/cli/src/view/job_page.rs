@@ -107,7 +107,7 @@ impl JobView {
     }
 }
 
-/// What a worker has.
+/// The program and the slices of a worker.
 fn held(worker: &v1::Worker, some_only_serve: bool) -> String {
     let program = (some_only_serve && !worker.only_serves).then(|| "program".to_owned());
     let slices = Some(slices(worker)).filter(|slices| !slices.is_empty());
@@ -175,7 +175,7 @@ fn attempts(history: &[v1::Attempt], clock: &Clock, out: &mut Page) {
     lost_words(history, out);
 }
 
-/// Why attempts were not saved, or did not go on from the newest checkpoint.
+/// The reasons for which attempts were not saved, or did not resume from the newest checkpoint.
 fn lost_words(history: &[v1::Attempt], out: &mut Page) {
     for attempt in history {
         out.line(&format!("attempt {} not saved", attempt.number), &attempt.not_saved);

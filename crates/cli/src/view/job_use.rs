@@ -1,4 +1,4 @@
-//! What a job holds and uses of it, as a row.
+//! The holdings of a job and its use of them, as a row.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{JobView, UseView};
 use crate::print::{Column, Tabular};
 use crate::top::entry::JobCards;
 
-/// What a job holds and uses of it.
+/// The holdings of a job and its use of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobUseView {
     /// Its number.
@@ -19,25 +19,25 @@ pub struct JobUseView {
     pub name: String,
     /// Its queue.
     pub queue: String,
-    /// Who submitted it.
+    /// The person who submitted it.
     pub submitter: String,
-    /// Where it stands.
+    /// Its state.
     pub state: String,
-    /// What it waits for, or the code of why it is where it is.
+    /// The constraint that it waits for, or the code of the reason of its state.
     pub why: String,
     /// Blocks that it holds.
     pub blocks: u64,
     /// Memory of cards that it holds.
     pub memory_mib: u64,
-    /// What it uses of that; absent when it holds nothing, or nobody leads.
+    /// Its use of that; absent when it holds nothing, or nobody leads.
     pub used: Option<UseView>,
     /// Mean share of time that its cards computed, for it or for others on them; absent when no card told.
     pub cards_busy: Option<f64>,
     /// Its cards.
     pub cards: Vec<CardUseView>,
-    /// When its newest attempt ran.
+    /// The time from which all workers of its newest attempt ran.
     pub started_at: Option<String>,
-    /// When it was over.
+    /// The time at which it was over.
     pub ended_at: Option<String>,
 }
 

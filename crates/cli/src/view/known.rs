@@ -1,4 +1,4 @@
-//! Where what is printed of a message is not what it declares: names and shapes that programs read, and rely on.
+//! The fields of messages that are not printed as they are declared: names and shapes that programs read, and rely on.
 //!
 //! Whatever is not here is printed as it is declared. What is here stays: a field that is added needs no line.
 
@@ -18,7 +18,7 @@ use super::used::mebibytes;
 use super::words;
 use crate::args::idle_text;
 
-/// How a field is printed.
+/// The way in which a field is printed.
 #[derive(Clone, Copy)]
 pub(super) enum Known {
     /// Under this name.
@@ -132,7 +132,7 @@ const KNOWN: &[(&str, Known)] = &[
     ("WorkerUse.host_memory_bytes", Made("host_memory_mib", whole_mebibytes)),
 ];
 
-/// What is known of a field, if it is not printed as it is declared.
+/// The entry of a field in the table, if the field is not printed as it is declared.
 pub(super) fn known(field: &FieldDescriptor) -> Option<Known> {
     static BY_NAME: LazyLock<BTreeMap<&str, Known>> = LazyLock::new(|| KNOWN.iter().copied().collect());
     let kind = field.kind();
@@ -142,7 +142,7 @@ pub(super) fn known(field: &FieldDescriptor) -> Option<Known> {
     own.or_else(|| BY_NAME.get(field.name()).copied())
 }
 
-/// What programs find in a message that follows from its fields.
+/// The additional field of a printed message, which is computed from its other fields.
 pub(super) fn computed(message: &DynamicMessage) -> Option<(&'static str, Json)> {
     Some(match message.descriptor().full_name() {
         "tessera.v1.Allocation" => {

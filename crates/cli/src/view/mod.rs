@@ -1,4 +1,4 @@
-//! What commands print, as plain data with stable names: the shape of `-o json`, and the rows of the tables.
+//! The views that commands print, as plain data with stable names: the shape of `-o json`, and the rows of the tables.
 //!
 //! Fields are only ever added. Times are RFC 3339 in UTC, durations are seconds, compute is TFLOPS, memory is MiB. What
 //! is unknown is `null`. Messages of the API are printed by what they declare (`shown`), and where programs know their

@@ -13,12 +13,12 @@ use crate::print::{Column, Detail, Page, Tabular};
 /// A node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
-    /// What is kept of it.
+    /// The node as the ledger has it.
     #[serde(flatten)]
     pub node: Shown<v1::Node>,
-    /// What its workers hold of the host, promises included.
+    /// The share of the host that its workers hold, promises included.
     pub host_used: HostView,
-    /// Whether its agent has a session with the leader; unknown unless the leader answered.
+    /// Tells whether its agent has a session with the leader; unknown unless the leader answered.
     pub connected: Option<bool>,
     /// Seconds since its last heartbeat; unknown unless the leader answered.
     pub since_heartbeat_seconds: Option<f64>,
@@ -67,7 +67,7 @@ impl NodeView {
         }
     }
 
-    /// What its silence means for the work on it.
+    /// The consequence of its silence for the work on it.
     fn containment_text(&self) -> String {
         let contained = self.containment.clone().unwrap_or_default();
         if contained.whole {

@@ -101,20 +101,20 @@ impl Detail for PoolView {
 /// The verdict on the laws, by every member.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerifyView {
-    /// Whether all laws hold everywhere and no two members differ.
+    /// True if all laws hold everywhere and no two members differ.
     pub ok: bool,
-    /// What each member says.
+    /// The verdict of each member.
     pub members: Vec<MemberVerdictView>,
     /// Members whose states differ at the same revision (law L8).
     pub differing: Vec<String>,
 }
 
-/// What one member says of the laws.
+/// The verdict of one member on the laws.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemberVerdictView {
     /// Its address.
     pub member: String,
-    /// Why it could not be asked.
+    /// The reason for which it could not be asked.
     pub error: Option<String>,
     /// Laws that do not hold, its blocks counted anew, digest of all outcomes up to the revision that it checked.
     #[serde(flatten)]
@@ -122,7 +122,7 @@ pub struct MemberVerdictView {
 }
 
 impl MemberVerdictView {
-    /// What the member at `member` answered.
+    /// The verdict that the member at `member` answered.
     #[must_use]
     pub fn answered(member: String, response: v1::VerifyPoolResponse) -> Self {
         Self { member, error: None, answer: response.into() }

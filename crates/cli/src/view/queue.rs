@@ -25,14 +25,14 @@ pub(super) fn percent(millionths: u64) -> f64 {
 }
 
 impl QueueView {
-    /// How it is set.
+    /// The settings of the queue; its weight is at least 1.
     #[must_use]
     pub fn set(&self) -> v1::QueueSettings {
         let set = self.settings.clone().unwrap_or_default();
         v1::QueueSettings { weight: set.weight.max(1), ..set }
     }
 
-    /// What it borrows and has borrowed, for its weight, in percent of the pool.
+    /// The amount that it borrows and has borrowed, for its weight, in percent of the pool.
     #[must_use]
     pub fn share_percent(&self) -> f64 {
         percent(self.share_ppm)

@@ -53,7 +53,7 @@ impl<M: Message + Name> Serialize for Shown<M> {
     }
 }
 
-/// What is printed of a value. JSON's own values would sort the fields of messages by their names.
+/// The printed form of a value. JSON's own values would sort the fields of messages by their names.
 enum Told {
     One(Json),
     Many(Vec<Self>),

@@ -12,7 +12,7 @@ use tessera_ledger::{DEFAULT_PRIORITY, JobSpec, Mebibytes, MilliTflops, VirtualC
 use super::shown::Shown;
 use super::words;
 
-/// What was submitted: every field of the message `JobSpec`, whichever this release has.
+/// The spec as it was submitted: every field of the message `JobSpec`, whichever this release has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpecView(Shown<v1::JobSpec>);
 
@@ -84,7 +84,7 @@ impl SpecView {
     }
 }
 
-/// What is printed, by name: a page has it in this order.
+/// The printed fields, by name: a page has them in this order.
 fn by_name(spec: &Shown<v1::JobSpec>) -> Map<String, Value> {
     match serde_json::to_value(spec) {
         Ok(Value::Object(fields)) => fields,

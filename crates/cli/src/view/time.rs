@@ -39,14 +39,14 @@ impl Clock {
         Self(Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// How long ago `time` was, in short; `-` when it is not known.
+    /// The time since `time`, in short; `-` when it is not known.
     #[must_use]
     pub fn ago<T: Moment + ?Sized>(&self, time: Option<&T>) -> String {
         let then = time.and_then(T::moment);
         then.map_or_else(|| "-".to_owned(), |then| short(self.since(then)))
     }
 
-    /// How long it is until `time`, in short; `-` when it is not known.
+    /// The time until `time`, in short; `-` when it is not known.
     #[must_use]
     pub fn until<T: Moment + ?Sized>(&self, time: &T) -> String {
         let then = time.moment();

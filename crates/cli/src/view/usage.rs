@@ -14,7 +14,7 @@ pub type UsageView = Shown<v1::QueryUsageResponse>;
 /// One group.
 pub type UsageRowView = Shown<v1::UsageRow>;
 
-/// What is written of a kind of card of a group.
+/// The line that is written for a kind of card of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UsageLine<'a> {
     pub key: &'a str,

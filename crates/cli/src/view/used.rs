@@ -1,10 +1,10 @@
-//! What a job uses of what it holds.
+//! The use that a job makes of its allocation.
 
 use tessera_api::v1;
 
 use super::shown::Shown;
 
-/// What a job uses of what it holds.
+/// The use that a job makes of its allocation.
 pub type UseView = Shown<v1::JobUse>;
 
 /// A share in percent.
@@ -18,7 +18,7 @@ pub(super) const fn mebibytes(bytes: u64) -> u64 {
 }
 
 impl UseView {
-    /// What it computes of what it may, in percent.
+    /// The share of its compute that it uses, in percent.
     #[must_use]
     pub fn percent(&self) -> String {
         share(self.utilization_ratio)

@@ -1,4 +1,4 @@
-//! What a change would do.
+//! The effect of a change.
 
 use tessera_api::v1;
 
@@ -8,7 +8,7 @@ use super::time::Clock;
 use super::words;
 use crate::print::{Detail, Page};
 
-/// What would happen.
+/// The effect that a change would have.
 pub type WhatIfView = Shown<v1::WhatIfResponse>;
 
 fn cells(job: &v1::AffectedJob) -> Vec<String> {

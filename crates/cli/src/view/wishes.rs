@@ -1,4 +1,4 @@
-//! What a job wants beside its virtual cards: a share of its hosts, and places.
+//! The requests of a job beside its virtual cards: a share of its hosts, and places.
 
 use tessera_api::v1;
 
@@ -32,7 +32,7 @@ impl HostView {
     }
 }
 
-/// Where a job's workers would rather be, and must not be: one clause per wish.
+/// The places that a job's workers prefer, and those they must not be in: one clause per wish.
 #[must_use]
 pub fn affinity_text(affinity: &v1::Affinity) -> String {
     let v1::Affinity { preferred, together, spread, avoid, data } = affinity;

@@ -75,7 +75,7 @@ impl Window {
         self.jobs.front()?.as_ref().map(|job| job.request_id.as_str())
     }
 
-    /// What is unanswered, in order.
+    /// The encoded jobs that are unanswered, in order.
     pub(super) fn unanswered(&self) -> Vec<Bytes> {
         self.jobs.iter().flatten().map(|job| job.encoded.clone()).collect()
     }

@@ -20,7 +20,7 @@ type Answer<A> = Result<A, Status>;
 type Script<Q, A> = Arc<dyn Fn(Q) -> BoxFuture<'static, A> + Send + Sync>;
 type Messages<M> = Vec<Answer<M>>;
 
-/// What a scripted stream does after its messages.
+/// The behaviour of a scripted stream after its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     End,
@@ -38,7 +38,7 @@ pub struct Member {
     pub seen: Arc<Seen>,
 }
 
-/// What a member was asked.
+/// The requests that a member received.
 #[derive(Default)]
 pub struct Seen {
     pub submissions: Mutex<Vec<SubmitJobRequest>>,

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 const PIPE: usize = 64 << 10;
 
-/// What lies behind an address.
+/// The host behind an address.
 enum Place {
     /// A member listens; its connections.
     Up(mpsc::Sender<DuplexStream>, JoinSet<()>),

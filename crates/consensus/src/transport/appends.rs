@@ -37,12 +37,12 @@ pub(super) struct Appends {
     /// The first request, while there is no line yet.
     first: Option<AppendEntriesRequest<TypeConfig>>,
     way: Way,
-    /// Whether no further request comes.
+    /// True once no further request comes.
     all_made: bool,
-    /// When each unanswered request was made.
+    /// The moment at which each unanswered request was made.
     unanswered: VecDeque<Instant>,
     patience: Duration,
-    /// When to look next whether the oldest of them is too old.
+    /// The timer for the next check whether the oldest of them is too old.
     look: Pin<Box<Sleep>>,
 }
 
@@ -160,8 +160,8 @@ impl Appends {
         }
     }
 
-    /// Whether the oldest unanswered request is too old. It is looked at now and then only: a timer that is set anew
-    /// with each request would cost as much as the request.
+    /// Returns whether the oldest unanswered request is too old. This is checked now and then only: a timer that is set
+    /// anew with each request would cost as much as the request.
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
         while let Some(oldest) = self.unanswered.front() {
             if self.look.as_mut().poll(cx).is_pending() {

@@ -31,7 +31,7 @@ impl<A> Answers<A> {
     }
 }
 
-/// How heartbeats go to a member.
+/// The way in which heartbeats are sent to a member.
 pub(super) enum Beats {
     /// Nothing was sent yet, or what there was failed.
     Unopened,
@@ -48,7 +48,7 @@ pub(super) struct Beating {
     way: Way,
     /// Answers that have not come.
     owed: u32,
-    /// When the last one came, or the line was dialled.
+    /// The moment at which the last answer came, or the line was dialled.
     answered: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! Who may call a member, and what is believed of what they say.
+//! Checks on the callers of a member, and on the claims in their messages.
 
 use tokio::time::Instant;
 use tonic::Status;

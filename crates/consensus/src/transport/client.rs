@@ -173,7 +173,7 @@ impl PeerClient {
     }
 }
 
-/// When each unanswered request was sent.
+/// The moment at which each unanswered request was sent.
 type Unanswered = Arc<Mutex<VecDeque<Instant>>>;
 
 /// Moves requests into the connection and yields nothing. It is part of the stream that openraft holds, so that the
@@ -241,7 +241,7 @@ impl Exchange {
         }
     }
 
-    /// Whether the oldest unanswered request is too old.
+    /// Returns whether the oldest unanswered request is too old.
     fn silent(&self) -> bool {
         let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         unanswered.front().is_some_and(|sent| sent.elapsed() >= self.patience)

@@ -22,7 +22,7 @@ const KEPT: usize = 256 << 10;
 /// With these the answer of a server begins that speaks HTTP and nothing else; as a length it would be far too large.
 const HTTP: &[u8] = b"HTTP";
 
-/// Why no message comes any more.
+/// The reason for which no further message comes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
     /// The other end speaks HTTP only.

@@ -9,9 +9,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::types::TypeConfig;
 
-/// How long the word that entries are committed waits for more entries to go along with. Under load there nearly always
-/// are some, and each message of its own costs both members about as much as an entry. So much later a follower may
-/// apply what nothing follows.
+/// The longest time for which the notice that entries are committed waits for more entries to go along with. Under load
+/// there nearly always are some, and each message of its own costs both members about as much as an entry. A follower
+/// may apply an entry that no other follows this much later.
 const COMMIT_WAITS: Duration = Duration::from_millis(2);
 
 type Append = AppendEntriesRequest<TypeConfig>;

@@ -19,7 +19,7 @@ use crate::ids::Member;
 use crate::nonces::ToldWith;
 use crate::pb;
 
-/// What a member says first on a line; no request in HTTP begins so.
+/// The first byte that a member sends on a line; no request in HTTP begins with it.
 pub(super) const FIRST_BYTE: u8 = 0;
 
 /// Bytes that may wait to be written before no further requests are taken.
@@ -53,7 +53,7 @@ impl Line {
         Line { io, arriving: Arriving::new(MAX_MESSAGE_BYTES), leaving: Leaving::default() }
     }
 
-    /// Whether there is room for another request.
+    /// Returns whether there is room for another request.
     pub(super) fn takes_more(&self) -> bool {
         self.leaving.len() < WRITES_AHEAD
     }

@@ -1,5 +1,5 @@
-//! What other members say over lines (see [`line`](super::line)), and what they are answered. After the opening all of
-//! it runs where consensus does: no thread has to wake another between the socket and the raft core.
+//! Requests that other members send over lines (see [`line`](super::line)), and the answers to them. After the opening
+//! all of it runs where consensus does: no thread has to wake another between the socket and the raft core.
 
 use std::future::poll_fn;
 use std::sync::{Arc, PoisonError};
@@ -28,8 +28,8 @@ use crate::types::TypeConfig;
 const OPENING_BYTES: usize = 4 << 10;
 
 impl<M: Machine> Consensus<M> {
-    /// Whether a connection whose first byte this is belongs to [`serve_line`](Consensus::serve_line) rather than to
-    /// an HTTP server.
+    /// Returns whether a connection that begins with the byte `first` belongs to [`serve_line`](Consensus::serve_line)
+    /// rather than to an HTTP server.
     #[must_use]
     pub fn is_line(first: u8) -> bool {
         first == FIRST_BYTE
@@ -73,7 +73,7 @@ struct Opened {
     from: Sender,
     what_for: pb::LineUse,
     connection: Accepted,
-    /// What came already.
+    /// The bytes that have already arrived.
     arriving: Arriving,
 }
 

@@ -22,10 +22,10 @@ use crate::shared::Shared;
 
 pub(super) type Client = RaftServiceClient<Channel>;
 
-/// How often an idle connection is probed.
+/// The interval at which an idle connection is probed.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Control,
@@ -35,13 +35,13 @@ pub(crate) enum Lane {
 
 const LANES: usize = 3;
 
-/// How long a member that knows no lines is called instead: it may be upgraded meanwhile.
+/// The time for which a member that knows no lines is called instead: it may be upgraded meanwhile.
 const CALLED: Duration = Duration::from_secs(30);
 
-/// What a process is asked when it shall become a member.
+/// The request to a process that shall become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Whether it would found a cluster; nothing is changed.
+    /// To say whether it would found a cluster; nothing is changed.
     Probe,
     /// To found a cluster.
     Found,
@@ -49,7 +49,7 @@ pub(crate) enum Admission {
     Join,
 }
 
-/// Why a call to another member did not succeed.
+/// The reason for which a call to another member did not succeed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum CallError {
     #[error("no answer within {0:?}")]
@@ -72,7 +72,7 @@ pub(crate) struct Peer {
 struct Connection {
     made: u64,
     channel: Channel,
-    /// When it last carried an answer, or was made.
+    /// The moment at which the connection last carried an answer, or was made.
     answered: Arc<Mutex<Instant>>,
 }
 
@@ -80,7 +80,7 @@ struct Connection {
 pub(crate) struct Links {
     pub shared: Arc<Shared>,
     outbound: Outbound,
-    /// Where consensus runs: what drives a connection belongs there, whoever dials first.
+    /// The runtime of consensus: the tasks that drive a connection belong there, whoever dials first.
     runtime: Handle,
     peers: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
     made: std::sync::atomic::AtomicU64,
@@ -203,7 +203,7 @@ impl Links {
         opened.map_err(|error| CallError::Failed(format!("no connection: {error}")))
     }
 
-    /// Whether a member may know lines.
+    /// Returns whether a member may know lines.
     pub(super) fn has_lines(&self, member: &Member) -> bool {
         self.peer(member).called_until().is_none_or(|until| until <= Instant::now())
     }
@@ -214,12 +214,12 @@ impl Links {
         *self.peer(member).called_until() = Some(Instant::now() + CALLED);
     }
 
-    /// Where consensus runs.
+    /// The runtime on which consensus runs.
     pub(super) const fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Who talks to whom, at the head of every message.
+    /// The header of every message: the sender and the receiver, among others.
     pub(super) fn header(&self, to: MemberId) -> pb::Header {
         pb::Header {
             version: PROTOCOL_VERSION,
@@ -319,7 +319,7 @@ impl Links {
         self.ask_digests(member, lane, deadline).await.map(|answer| answer.highest_level)
     }
 
-    /// What digests and announcements come in, and the member's clock with them.
+    /// Requests the digests and the announced level of a member, and its clock with them.
     async fn ask_digests(
         &self,
         member: &Member,
@@ -386,7 +386,7 @@ impl From<&Status> for CallError {
     }
 }
 
-/// What a failed call says, and what it means for the connection it was made on.
+/// Converts a failed call into its error, and applies its consequence to the connection on which it was made.
 pub(super) fn failed(connection: &InUse, status: Status) -> CallError {
     match status.code() {
         Code::FailedPrecondition => {}

@@ -1,4 +1,4 @@
-//! How members talk: our own messages, the frequent ones on lines of their own, the others over gRPC.
+//! Communication between members: our own messages, the frequent ones on lines of their own, the others over gRPC.
 //!
 //! Appends, pipelined, and heartbeats have a connection each, without HTTP ([`line`]): nearly all that is said is that.
 //! For calls each member keeps three connections to each other one, so that what is large never delays what is urgent:

@@ -34,13 +34,13 @@ fn begin(store: &dyn Store, record: &SnapshotRecord) -> Result<Box<dyn SnapshotW
     })
 }
 
-/// How much of an offered snapshot is here already.
+/// The number of chunks of an offered snapshot that are already stored here.
 pub(super) async fn held(shared: &Shared, record: SnapshotRecord) -> Result<u32, Status> {
     let store = Arc::clone(&shared.store);
     blocking(move || begin(store.as_ref(), &record).map(|writer| writer.progress().chunks)).await
 }
 
-/// What a transfer begins with.
+/// The content of the first message of a transfer.
 pub(super) struct Start {
     pub header: Option<pb::Header>,
     pub vote: Vote,

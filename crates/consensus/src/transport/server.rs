@@ -1,4 +1,4 @@
-//! What other members call.
+//! The services that other members call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl<M: Machine> Consensus<M> {
     }
 }
 
-/// Why a stream of requests ended early.
+/// The status with which a stream of requests ended early.
 pub(super) type Ended = Arc<Mutex<Option<Status>>>;
 
 /// The requests of a stream, until one is not for us or cannot be read.

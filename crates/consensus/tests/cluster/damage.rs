@@ -1,4 +1,4 @@
-//! What must stop a member: a state that differs, an entry it cannot read, a record that is damaged.
+//! Conditions that must stop a member: a state that differs, an entry it cannot read, a record that is damaged.
 
 use std::sync::atomic::Ordering;
 

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::register::{Faults, Register, View, command};
 use crate::wires::{Closer, Cuttable, Wires};
 
-/// How long anything may take before a test fails.
+/// The longest time that anything may take before a test fails.
 pub const BOUND: Duration = Duration::from_secs(30);
 
 pub fn soon() -> Instant {
@@ -329,7 +329,7 @@ async fn serve(consensus: Consensus<Register>, listener: Cuttable, cut: Cancella
     served.expect("the server must end in order");
 }
 
-/// Whether a member leads.
+/// Returns whether a member leads.
 pub fn leads(status: &Status) -> bool {
     status.role == Role::Leader
 }

@@ -1,4 +1,4 @@
-//! Who a member is: founded once, never mixed with another cluster, never back with an empty disk.
+//! The identity of a member: founded once, never mixed with another cluster, never back with an empty disk.
 
 use tessera_consensus::{ClusterId, Majority, MemberId, MembershipError, StartError};
 

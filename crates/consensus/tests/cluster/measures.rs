@@ -1,4 +1,4 @@
-//! What Prometheus sees.
+//! Metrics that Prometheus scrapes.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;

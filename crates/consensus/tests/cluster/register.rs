@@ -25,7 +25,7 @@ pub const UNREADABLE: Bytes = Bytes::from_static(b"?");
 /// The serial number at which a machine panics.
 pub const PANIC: u64 = u64::MAX;
 
-/// What everybody may see of a machine.
+/// The public view of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub serials: Vec<u64>,
@@ -66,7 +66,7 @@ fn mix(digest: u128, with: u64) -> u128 {
 }
 
 impl Machine for Register {
-    /// How many commands were applied, this one included.
+    /// The number of commands that were applied, this one included.
     type Outcome = u64;
 
     fn apply(&mut self, at: EntryPosition, commands: &[Bytes]) -> Result<Vec<u64>, Unreadable> {

@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 #[derive(Default)]
 struct State {
-    /// Who may not dial whom.
+    /// Pairs of a member and an address that it may not dial.
     forbidden: BTreeSet<(u64, String)>,
     /// Connections in use, by who dialled whom.
     live: BTreeMap<(u64, String), Vec<CancellationToken>>,
@@ -79,7 +79,7 @@ impl Wires {
         }
     }
 
-    /// Whether a fuse that was set has blown.
+    /// Returns whether a fuse that was set has blown.
     pub fn has_broken(&self, from: u64, to: &str) -> bool {
         !self.state().fuses.contains_key(&(from, to.to_owned()))
     }
@@ -89,7 +89,7 @@ impl Wires {
         self.state().written.get(&(from, to.to_owned())).copied().unwrap_or(0)
     }
 
-    /// How one member opens connections.
+    /// The way in which one member opens connections.
     pub fn outbound(&self, from: u64) -> Outbound {
         Outbound::new(Arc::new(FromMember { from, wires: self.clone() }))
     }

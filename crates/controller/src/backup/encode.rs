@@ -17,7 +17,7 @@ pub struct Encoder {
     next: Next,
 }
 
-/// What comes next.
+/// The next part of the backup to encode.
 enum Next {
     Header(Box<Header>),
     Chunks,
@@ -25,7 +25,7 @@ enum Next {
 }
 
 impl Encoder {
-    /// Of a state of this member's ledger.
+    /// Creates an encoder of a state of this member's ledger, with a header that describes it.
     #[must_use]
     pub fn of(state: Arc<State>, pool: &PoolHandle) -> Self {
         let header = Header {
@@ -41,7 +41,7 @@ impl Encoder {
         Self::new(header, &state)
     }
 
-    /// Of a state, under a header that says so.
+    /// Creates an encoder of a state under a given header, which must describe that state.
     #[must_use]
     pub fn new(header: Header, state: &State) -> Self {
         Self { chunks: encode_snapshot(state), hash: Sha256::new(), next: Next::Header(Box::new(header)) }

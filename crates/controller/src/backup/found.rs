@@ -60,7 +60,7 @@ pub enum FoundError {
     )]
     TooNew {
         found: Level,
-        /// What this release can apply.
+        /// The highest release level that this release can apply.
         highest: Level,
     },
     #[error("{} cannot be made; nothing was left of it", path.display())]
@@ -75,7 +75,7 @@ pub enum FoundError {
     Begin(#[from] BeginError),
 }
 
-/// What a cluster begins anew from.
+/// The state from which a cluster begins anew, with the id and the term of the old cluster.
 pub(super) struct Origin {
     pub cluster_id: String,
     pub term: u64,

@@ -13,7 +13,7 @@ use super::partial::PREFIX;
 use super::read::{LINE_LIMIT, header};
 use super::{Backup, BackupError, Header, Partial};
 
-/// How the names of backups end.
+/// The suffix of the names of backups.
 pub(super) const SUFFIX: &str = ".tessera-backup";
 /// Age from which a file that is not whole belongs to nobody any more.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
@@ -23,7 +23,7 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 pub struct Kept {
     /// Its name in the folder or bucket.
     pub name: String,
-    /// What it says is in it. Whether it is whole is known when it is read.
+    /// Its content, as stated in the file. Whether the file is whole is only known once it is read to its end.
     pub header: Header,
     pub bytes: u64,
 }
@@ -83,7 +83,8 @@ fn usable(name: String, bytes: u64, header: Result<Header, BackupError>) -> Opti
     }
 }
 
-/// Where a backup is written until it is whole: beside its place, or on this machine before it goes to a bucket.
+/// The folder in which a backup is written until it is whole: its final one, or the temporary folder of this machine
+/// before the upload to a bucket.
 pub(super) fn workshop(place: &Location) -> PathBuf {
     match place {
         Location::Local(folder) => folder.clone(),

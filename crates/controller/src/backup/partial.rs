@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// How the names of files begin that are not whole yet.
+/// The prefix of the names of files that are not whole yet.
 pub(crate) const PREFIX: &str = ".tessera-backup-";
 
 /// A file being written beside its place. Dropped before it is published, it is gone. Nobody but its owner may read it:
@@ -35,7 +35,7 @@ impl Partial {
         self.file.write_all(bytes)
     }
 
-    /// Where it is until it is published.
+    /// The path of the file until it is published.
     #[must_use]
     pub fn written(&self) -> &Path {
         self.file.path()

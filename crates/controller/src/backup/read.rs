@@ -154,7 +154,7 @@ impl Backup {
     }
 }
 
-/// What was read.
+/// A piece read from a backup.
 enum Piece {
     Chunk(Bytes),
     /// The end, with the hash in hexadecimal digits.
@@ -171,7 +171,7 @@ pub struct Verified {
     pub bytes: u64,
 }
 
-/// What the first bytes of a backup say is in it.
+/// Reads the header of a backup from its first two lines, and adds them to `hash`.
 pub(super) fn header(path: &Path, file: &mut impl BufRead, hash: &mut Sha256) -> Result<Header, BackupError> {
     let failed = |source| BackupError::Io { path: path.to_owned(), source };
     let not_one = |problem: &str| BackupError::NotABackup { path: path.to_owned(), problem: problem.to_owned() };

@@ -7,7 +7,7 @@ use tessera_consensus::{LogIndex, Term};
 use super::found::{Begun, FoundError, Founder, Origin, found};
 use crate::past::{Past, PastError};
 
-/// What a stopped member has.
+/// A stopped member: its data folder, its identity, the extent of its log, and the highest term that it took part in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
     pub data_dir: PathBuf,

@@ -23,14 +23,14 @@ const RETRY: Duration = Duration::from_secs(60);
 /// After each piece its writer rests so many times as long as the piece took: other work comes first.
 const REST: u32 = 4;
 
-/// What is saved when, and kept for how long.
+/// The schedule of backups: their place, their interval and their retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupPlan {
     /// The folder, which must be there, or where in a bucket.
     pub place: Location,
     /// Time from one backup to the next.
     pub interval: Duration,
-    /// How many backups of this cluster are kept; the oldest go first.
+    /// Number of backups of this cluster that are retained; the oldest are removed first.
     pub keep: usize,
     /// Age from which backups of this cluster are removed, but for the newest one; `None`: only their number counts.
     pub max_age: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Who is idle since when, and which step follows: readings in, commands out.
+//! Judges since when each job is idle, and which step follows: readings in, commands out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use tokio::time::Instant;
 /// Most that the ledger is told after one look: whoever looks does so again soon.
 const AT_ONCE: usize = 256;
 
-/// What a job uses, all of it known.
+/// The use of a job, every part of which is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reading {
-    /// When the oldest part of it arrived.
+    /// The arrival time of its oldest part.
     pub at: Instant,
     /// Share of what it may compute that it computed.
     pub utilization_ratio: f64,
 }
 
-/// When somebody looks, by both clocks.
+/// The time of a look, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub now: Instant,
@@ -40,7 +40,7 @@ struct Watched {
     since: Instant,
 }
 
-/// What a reading makes of a job.
+/// The judgement on a job after a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Busy,
@@ -49,15 +49,15 @@ enum Seen {
     Neither,
 }
 
-/// What was seen of jobs so far.
+/// The jobs observed so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Judge {
     watched: BTreeMap<JobId, Watched>,
 }
 
 impl Judge {
-    /// What the ledger is to be told; a bounded part of it, of which more is told when it is asked again. `read` says
-    /// what a job uses, if that is known.
+    /// The commands that are due to the ledger, at most `AT_ONCE` of them; a later call returns the rest. `read`
+    /// returns the use of a job, if that is known.
     pub(super) fn due(&mut self, state: &State, look: Look, read: impl Fn(&Job) -> Option<Reading>) -> Vec<Command> {
         let before = std::mem::take(&mut self.watched);
         let mut due: Vec<Command> = Vec::new();
@@ -106,7 +106,7 @@ fn running(state: &State) -> impl Iterator<Item = (&Arc<Job>, LogTime)> {
     })
 }
 
-/// What becomes of one that is idle since then, if it is.
+/// Judges a job by its newest reading; `since`: the time since when it is idle, if it is.
 fn seen(policy: &IdlePolicy, reading: Option<Reading>, since: Option<Instant>) -> Seen {
     let Some(Reading { at, utilization_ratio }) = reading else { return Seen::Neither };
     let percent = utilization_ratio * 100.0;

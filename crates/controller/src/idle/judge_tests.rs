@@ -136,8 +136,8 @@ fn a_log_time_that_goes_slowly_puts_the_steps_off_and_takes_none_away() {
     assert_eq!(world.step(), Some(IdleStep::Suspended));
 }
 
-/// What a job may be seen to do: nothing, a little more than idle, work, or nobody knows; or another leader looks, who
-/// has seen nothing.
+/// An observation of a job: the share that it uses (nothing, a little more than idle, or work), or nothing known; or a
+/// change to another leader, which has observed nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Moment {
     Used(f64),

@@ -1,10 +1,10 @@
-//! When a node's lease is provably over: the table that leases are granted from and nodes are condemned by.
+//! The proof that a node's lease is over: the table that leases are granted from and nodes are condemned by.
 //!
 //! Two things must never happen at once: a node is declared lost, and it is granted a lease. Both go through this
 //! table, under one lock. A node that is *condemned* (its loss is being proposed) is granted nothing until the ledger
 //! has answered; from then on the ledger itself says that it is lost.
 //!
-//! Why a new leader need not know what earlier ones granted: a lease is granted only after a quorum confirmed the
+//! A new leader need not know what earlier ones granted: a lease is granted only after a quorum confirmed the
 //! leader after the heartbeat had arrived. A majority elected the new leader later than that, so every lease of an
 //! earlier leader counts from a moment before the election, and is over when the full time has passed since the new
 //! leader won.
@@ -20,7 +20,7 @@ use planted::Bug;
 use tessera_ledger::{Epoch, LeaseTimings, NodeId, NodeState, Revision, State};
 use tokio::time::Instant;
 
-/// Why a heartbeat is not answered by a lease.
+/// The reason why a heartbeat is not answered by a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withheld {
     /// No quorum confirmed in time that this member leads in this term.
@@ -46,10 +46,10 @@ struct Entry {
     condemned: Option<Epoch>,
 }
 
-/// When each node was heard last, and which of them are condemned.
+/// The time at which each node was last heard, and the nodes that are condemned.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    /// When this leader won.
+    /// The time at which this leader won.
     began: Instant,
     /// The change of the timings that was seen last, and since when: whatever was granted under earlier ones counts
     /// from before.
@@ -57,7 +57,7 @@ pub(crate) struct Leases {
     nodes: BTreeMap<NodeId, Entry>,
 }
 
-/// How long after it was heard last the leases that any leader may have granted to a node are over, work included.
+/// The silence of a node after which every lease that any leader may have granted to it is over, work included.
 fn full_time(state: &State) -> Duration {
     if planted::is(Bug::CeilingIgnored) {
         return state.config().leases.regrant_after;
@@ -92,14 +92,14 @@ impl Leases {
         entry.heard_at = entry.heard_at.max(at);
     }
 
-    /// When the node was heard last, or this leader won.
+    /// The time at which the node was last heard, or at which this leader won.
     pub fn last_heard(&self, node: NodeId) -> Instant {
         self.nodes.get(&node).map_or(self.began, |entry| entry.heard_at)
     }
 
-    /// Whether the node may be granted a lease for a heartbeat that arrived at `heard_at`, and under which timings.
-    /// `state` must have been read while this table is held: what was declared lost before shows in it, and timings
-    /// that this leader has seen replaced are granted no more.
+    /// Decides whether the node may be granted a lease for a heartbeat that arrived at `heard_at`, and returns its
+    /// timings. `state` must have been read while this table is held: what was declared lost before shows in it, and
+    /// timings that this leader has seen replaced are granted no more.
     pub fn grant(&mut self, node: NodeId, heard_at: Instant, state: &State) -> Result<LeaseTimings, Withheld> {
         let ready = state.node(node).is_some_and(|node| node.state == NodeState::Ready);
         if !ready || self.entry(node).condemned.is_some() {
@@ -109,7 +109,7 @@ impl Leases {
         Ok(state.config().leases)
     }
 
-    /// Whether every lease that any leader may have granted to the node is over, work included. `state` must have been
+    /// True if every lease that any leader may have granted to the node is over, work included. `state` must have been
     /// read while this table is held: what was granted before was granted under timings that it knows.
     pub fn is_over(&self, node: NodeId, now: Instant, state: &State) -> bool {
         now.saturating_duration_since(self.last_heard(node)) >= full_time(state)

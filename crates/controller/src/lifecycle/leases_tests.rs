@@ -1,4 +1,4 @@
-//! When leases are over, whoever granted them.
+//! The end of leases, whoever granted them.
 
 use tessera_ledger::{Command, Outcome, PoolConfig, State};
 

@@ -1,4 +1,4 @@
-//! Who is silent, who may be declared lost, and when the leader rather suspects itself.
+//! Finds the silent nodes and those that may be declared lost, and decides when the leader suspects itself instead.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use super::leases::Leases;
 use crate::config::MassLoss;
 
-/// What a look at all nodes found.
+/// The result of a look at all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Finding {
     /// Nodes that were not heard in time.
     pub silent: usize,
-    /// So many that none of them is declared lost.
+    /// True if too many are silent or newly lost at once: of these, only draining nodes are then newly condemned.
     pub suspected: bool,
     /// Nodes that are now condemned, with the epoch they are judged by.
     pub condemned: Vec<(NodeId, Epoch)>,

@@ -1,4 +1,4 @@
-//! What the lifecycle actor remembers, and what it does about what happens.
+//! The state of the lifecycle actor, and its reactions to events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) enum Event {
     Answered(Duty, Result<Committed, ProposeError>),
 }
 
-/// What is to be done.
+/// An action for the shell of the actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Bring a duty into the log and tell what came of it.
@@ -67,23 +67,23 @@ pub(super) struct Lifecycle {
     in_flight: BTreeSet<Duty>,
     /// Losses whose proposal ended without a word: they may be in the log.
     maybe_lost: BTreeSet<Duty>,
-    /// When this leader first saw each attempt run.
+    /// The time at which this leader first saw each attempt run.
     running_since: BTreeMap<AllocationId, Instant>,
-    /// When this leader first saw each move wait for copies.
+    /// The time at which this leader first saw each move wait for copies.
     moving_since: BTreeMap<MoveId, Instant>,
     suspected: bool,
     /// The revision at the last tick of the clock, and when that was.
     quiet_since: Option<(Revision, Instant)>,
-    /// When time limits are looked at again.
+    /// The time of the next check of time limits.
     limits_due: Option<Instant>,
-    /// When it last looked at everything.
+    /// The time of the last look at everything.
     looked_at: Option<Instant>,
     windows: Judge,
 }
 
-/// How often time limits are looked at: only an agent that fails to makes it matter.
+/// The interval between checks of time limits: it only matters when an agent fails to enforce one.
 const LIMITS: Duration = Duration::from_secs(10);
-/// How long a move waits for copies of what its job has saved. Blocks are held at both places meanwhile.
+/// The longest time that a move waits for copies of what its job has saved. Blocks are held at both places meanwhile.
 const COPY_AHEAD: Duration = Duration::from_secs(60);
 /// The same while other jobs wait, who may be given those of the source.
 const COPY_AHEAD_OF_OTHERS: Duration = Duration::from_secs(5);
@@ -255,7 +255,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether a move's source runs on for now: what the job has saved is being copied to the target.
+    /// True if a move's source continues to run for now: what the job has saved is being copied to the target.
     fn waits_for_copies(&mut self, state: &State, movement: &Move) -> bool {
         if state.copies_ahead(movement).next().is_none() {
             return false;
@@ -268,7 +268,7 @@ impl Lifecycle {
         now.saturating_duration_since(since) < patience
     }
 
-    /// Whether the nodes of a move's target take new work and were heard lately, and its cards are healthy.
+    /// True if the nodes of a move's target take new work and were heard lately, and its cards are healthy.
     fn is_there(&self, state: &State, leases: &Leases, target: AllocationId) -> bool {
         let silent = |node: NodeId| {
             let heard = leases.last_heard(node);

@@ -1,4 +1,4 @@
-//! What the lifecycle actor does, event by event.
+//! The reactions of the lifecycle actor, event by event.
 
 use tessera_ledger::{
     Allocation, BlockCount, BlockIndex, CardId, CheckpointKey, CheckpointMode, Isolation, JobSpec, LeaseTimings, Level,

@@ -1,4 +1,4 @@
-//! What Prometheus sees of the backups that a leader saves.
+//! The metrics of the backups that a leader saves.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl BackupMeters {
 }
 
 impl Metrics {
-    /// How often this member saves a backup when it leads.
+    /// Records the interval at which this member saves backups when it leads; `None`: it saves none.
     pub(crate) fn backups_are_due(&self, interval: Option<Duration>) {
         self.backups.interval.set(interval.unwrap_or_default().as_secs_f64());
     }

@@ -20,7 +20,7 @@ pub const JOBS: usize = 1_000;
 /// Most jobs that can be asked for.
 pub const MOST_JOBS: usize = 5_000;
 
-/// Which jobs are asked for; what is empty chooses nothing.
+/// A selection of jobs; an empty field selects all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobsWanted {
     pub queue: String,

@@ -1,4 +1,4 @@
-//! What is looked up in the ledger when Prometheus asks.
+//! The metrics that are looked up in the ledger when Prometheus asks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +69,7 @@ impl Scraped {
         scrape.gauge(&table::FENCES_PENDING, count(tally.workers_in_doubt()))
     }
 
-    /// What queues hold and may hold; a queue that is not shown by name is in the sum of the others.
+    /// The amounts that queues hold and may hold; a queue that is not shown by name is in the sum of the others.
     fn quotas(&self, scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
         let mut amounts: BTreeMap<(&str, &str), QueueAmount> = BTreeMap::new();
         let mut checkpoints: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Collector for Scraped {
     }
 }
 
-/// What the cards of one class hold and offer.
+/// The blocks that the cards of one class hold and offer.
 #[derive(Default)]
 struct OfClass {
     counts: BlockCounts,
@@ -198,7 +198,7 @@ fn nodes(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
     scrape.gauge(&table::DRAIN_REMAINING, count(leaving))
 }
 
-/// What the ledger holds of each thing that is limited, and the limit.
+/// The amount of each limited resource in the ledger, and its limit.
 fn limits(scrape: &mut Scrape<'_>, state: &State) -> std::fmt::Result {
     let limits = &state.config().limits;
     let limited = [

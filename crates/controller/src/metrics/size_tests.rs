@@ -1,4 +1,4 @@
-//! How large the page of a member becomes: bounded, whatever the fleet.
+//! The size of the metrics page of a member: bounded, whatever the fleet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn fleet(nodes: u32, queues: usize) -> State {
     state
 }
 
-/// Of the 5,000 series that a member may have, those that are not of its calls.
+/// The part of the 5,000 series allowed to a member that is not for its calls.
 const MOST: usize = 4_000;
 
 fn series(page: &str) -> usize {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tessera_explain::WaitCode;
 use tessera_ledger::{AllocationId, Event, IdleStep, Job, JobId, JobState, Revision, State, WorkerState};
 
-/// What is counted of one job.
+/// The properties of one job that are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
     queue: Arc<str>,
     state: JobState,
-    /// What keeps it from waiting in line, if it is a person.
+    /// The reason why a waiting job is not in line: a person, or its suspension for idleness, keeps it back.
     kept_back: Option<WaitCode>,
 }
 

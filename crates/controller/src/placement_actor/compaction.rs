@@ -13,7 +13,7 @@ use tessera_placement::CompactionOrder;
 
 use crate::pool::Committed;
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompactionPhase {
     /// Nothing was asked for since this leader was elected.
@@ -30,7 +30,7 @@ pub enum CompactionPhase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionProgress {
     pub phase: CompactionPhase,
-    /// Whether the pool's settings began it.
+    /// True if the pool's settings began it.
     pub automatic: bool,
     /// Most moves.
     pub budget: u32,
@@ -44,7 +44,7 @@ pub struct CompactionProgress {
     pub renumbered: u32,
 }
 
-/// How often the pool is looked at when its settings say that it is compacted by itself.
+/// The interval between looks at the pool when its settings say that it is compacted automatically.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Most moves of one run that nobody asked for.
@@ -94,7 +94,7 @@ fn moves_within(state: &State, now: LogTime, window: Duration) -> u32 {
     u32::try_from(moved.count()).unwrap_or(u32::MAX)
 }
 
-/// What the actor remembers of compaction.
+/// The actor's memory of compaction.
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
     progress: CompactionProgress,
@@ -112,7 +112,7 @@ pub(super) struct Compaction {
     moving: BTreeMap<JobId, AllocationId>,
     /// States before this one do not show those moves.
     shown_from: Revision,
-    /// When the pool is looked at next by itself.
+    /// The time of the next automatic look at the pool.
     look_at: LogTime,
 }
 
@@ -203,7 +203,7 @@ impl Compaction {
         Some(Errand { state: Arc::clone(state), now, order, per_hour: Some(policy.moves_per_hour) })
     }
 
-    /// When the pool is to be looked at by itself.
+    /// The time of the next automatic look at the pool; `None` when its settings ask for none.
     pub(super) fn next_look(&self, state: &State) -> Option<LogTime> {
         state.config().compaction.automatic.then_some(self.look_at)
     }
@@ -235,8 +235,8 @@ impl Compaction {
         }
     }
 
-    /// Whether the pool's settings call for this plan: it lets waiting jobs start, or too much of what is free
-    /// lies scattered.
+    /// Begins a run if the pool's settings call for this plan: it lets waiting jobs start, or too much of what is free
+    /// lies scattered. Returns whether the run began.
     fn begin_by_itself(&mut self, state: &State, plan: &CompactionPlan) -> bool {
         let policy = state.config().compaction;
         let scattered = plan.before.fragmentation() >= policy.threshold.0.saturating_mul(10);
@@ -257,7 +257,7 @@ impl Compaction {
         self.proposed.clone()
     }
 
-    /// What the ledger said of parts that were proposed; `None` when nobody knows.
+    /// Records the ledger's answers to the proposed parts; `None` when the outcome is unknown.
     pub(super) fn answered(&mut self, committed: Option<&Committed>) {
         let proposed = std::mem::take(&mut self.proposed);
         if proposed.is_empty() {

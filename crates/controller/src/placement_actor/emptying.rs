@@ -8,19 +8,19 @@ use tessera_check::check;
 use tessera_ledger::{CheckpointMode, Job, JobId, JobState, LogTime, NodeId, Plan, PlanPart, Reason, State};
 use tessera_placement::Pool;
 
-/// How often it is tried again to move jobs for which there was no room.
+/// The pause before jobs for which there was no room are tried again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Moves away from a node at once: its disk and its network hand out what they save.
 const AT_ONCE: usize = 2;
 
-/// How long a job stays whose move has failed.
+/// The time that a job stays in place after its move has failed.
 const REST: Duration = Duration::from_secs(30);
 
 /// Jobs that are tried at one look.
 const TRIES: usize = 16;
 
-/// What the actor remembers of it.
+/// The actor's memory of emptying nodes.
 #[derive(Debug, Default)]
 pub(super) struct Emptying {
     look_at: LogTime,
@@ -29,7 +29,7 @@ pub(super) struct Emptying {
 }
 
 impl Emptying {
-    /// When it is to be looked for room again.
+    /// The time of the next search for room; `None` when no job may move now.
     pub(super) fn next_look(&self, pool: &Pool, state: &State, now: LogTime) -> Option<LogTime> {
         let any = nodes(pool, state, now).any(|node| !may_move(state, node, now).is_empty());
         any.then(|| if self.look_at > now { self.look_at } else { now.after(LOOK_EVERY) })

@@ -1,4 +1,4 @@
-//! What the placement actor knows, and what it does about what happens.
+//! The state of the placement actor, and its reactions to events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub(super) enum Event {
     Woke,
     /// A plan of compaction was made.
     Compacted(Box<CompactionPlan>),
-    /// How busy nodes are.
+    /// The load of nodes was read.
     Load(BTreeMap<NodeId, Percent>),
     Asked(Question),
 }
 
-/// What is to be done.
+/// An action for the shell of the actor.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// Propose a plan and tell what came of it.
@@ -48,7 +48,7 @@ pub(super) enum Effect {
     Count { accepted: u64, rejected: u64 },
     /// Tell how much of what is free cannot be used.
     Measured(Fragmentation),
-    /// So many jobs of each queue wait for what.
+    /// Publish the number of waiting jobs per queue and wait code.
     Waits(Waits),
     /// Plan compaction beside the actor and tell what came of it.
     Compact(Box<Errand>),
@@ -89,7 +89,7 @@ pub(super) struct Placement {
     emptying: Emptying,
     limits: Limits,
     propose_within: Duration,
-    /// How busy nodes are, as telemetry says: not in the ledger, and never a reason to decide.
+    /// The load of nodes by telemetry: not in the ledger, and never a reason to decide.
     load: BTreeMap<NodeId, Percent>,
 }
 
@@ -275,7 +275,7 @@ impl Placement {
     }
 }
 
-/// Whether a job waits for an allocation, or would if nobody kept it from that.
+/// True if a job waits for an allocation, or would wait if nobody kept it back.
 fn is_waiting(job: &Job) -> bool {
     matches!(job.state, JobState::Pending | JobState::Suspended)
 }

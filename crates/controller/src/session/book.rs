@@ -1,4 +1,4 @@
-//! What an agent was ordered and what it says is there, compared with what the ledger wants.
+//! The orders given to an agent and the workers that it reports, compared with what the ledger wants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::orders::{self, Desire};
 /// The orders of one session.
 #[derive(Debug, Default)]
 pub(super) struct OrderBook {
-    /// What was ordered last.
+    /// The last order to each worker.
     ordered: BTreeMap<Owner, Desire>,
     /// The workers that the agent says are, or may be, there.
     present: BTreeSet<Owner>,
     /// The workers that the agent says are over and that it was not told to forget.
     over: BTreeSet<Owner>,
-    /// What was not compared since it changed.
+    /// The changes not yet compared.
     concern: Concern,
 }
 
@@ -42,7 +42,7 @@ impl OrderBook {
         self.present.len() + self.over.len()
     }
 
-    /// Whether all that is, or may be, there is granted (law L2).
+    /// True if every worker that is, or may be, there is granted (law L2).
     pub(super) fn holds_only_granted(&self, node: NodeId, state: &State) -> bool {
         self.present.iter().all(|owner| orders::is_granted(state, node, *owner))
     }
@@ -52,8 +52,8 @@ impl OrderBook {
         self.concern.add(concern);
     }
 
-    /// What is to be ordered now and was not, or was ordered otherwise, of all that changed since the last time. With
-    /// `complete`, what nobody grants is left out: what complete orders do not name must stop.
+    /// The orders that are new or differ from the last ones, for all that changed since the last call. With `complete`,
+    /// what nobody grants is left out: what complete orders do not name must stop.
     pub(super) fn changes(&mut self, node: NodeId, state: &State, complete: bool) -> Vec<WorkerOrder> {
         let concern = std::mem::take(&mut self.concern);
         let desired = orders::desired(state, node, &concern, &self.present);
@@ -74,7 +74,8 @@ impl OrderBook {
         changes
     }
 
-    /// What the ledger does not grant, or has settled and forgotten: stopped while it may be there, then forgotten.
+    /// Decides on a worker that the ledger does not grant, or has settled and forgotten: it is stopped while it may be
+    /// there, then forgotten.
     fn stranger(&mut self, owner: Owner, complete: bool) -> Option<Desire> {
         if self.present.contains(&owner) {
             let last = self.ordered.insert(owner, Desire::Stop);

@@ -1,4 +1,4 @@
-//! What a change of the ledger concerns on a node, so that a session compares a few orders and not all of them: a node
+//! The extent of a change of the ledger on a node, so that a session compares a few orders and not all of them: a node
 //! may run a thousand workers, and each of them changes several times.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tessera_ledger::{AllocationId, Epoch, Owner, Rank};
 use tokio::sync::Notify;
 
-/// Which orders to compare with the ledger.
+/// The orders to compare with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
     Everything,
@@ -33,7 +33,7 @@ impl Concern {
         matches!(self, Self::Allocations(known) if known.is_empty())
     }
 
-    /// Those of a set of workers that it is about.
+    /// The workers of a set that the concern covers.
     pub fn among(&self, owners: impl OrderedOwners) -> Vec<Owner> {
         match self {
             Self::Everything => owners.all(),
@@ -80,7 +80,7 @@ impl<V> OrderedOwners for &std::collections::BTreeMap<Owner, V> {
     }
 }
 
-/// How a session is woken. Concerns add up until it takes them: nothing queues up behind a slow one.
+/// Wakes a session. Concerns add up until the session takes them: nothing queues up behind a slow one.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     concern: Mutex<Concern>,

@@ -1,5 +1,6 @@
-//! Who is connected, and whom a change of the ledger concerns. One task reads what each entry changed and wakes only
-//! the sessions of the nodes concerned; each then compares what it has ordered with what the ledger wants now.
+//! The connected agents, and the sessions that a change of the ledger concerns. One task reads what each entry changed
+//! and wakes only the sessions of the nodes concerned; each then compares what it has ordered with what the ledger
+//! wants now.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,7 +113,7 @@ fn step(known: &State, state: &State, directory: &Directory, metrics: &Metrics) 
     }
 }
 
-/// What entries concern, by node.
+/// The orders that entries may have changed, by node.
 type Concerns = BTreeMap<NodeId, Concern>;
 
 /// Adds the nodes whose orders an event may change, and which orders.

@@ -1,4 +1,4 @@
-//! What is counted of what entries change. Only the leader counts, so that sums over members are right.
+//! Counts the events of entries. Only the leader counts, so that sums over members are right.
 
 use tessera_ledger::{EntryEvents, Event, Job, JobState, NodeState, Reason, State, WorkerState};
 use tessera_otlp::traceparent::sampled_trace;
@@ -41,7 +41,7 @@ pub(crate) fn count(metrics: &Metrics, known: &State, state: &State, entry: &Ent
     }
 }
 
-/// How it ended that a worker's blocks were in doubt, if they were and it has.
+/// The outcome, as metrics name it, for a worker whose blocks were in doubt; `None` if they were not, or still are.
 fn fenced(before: Option<WorkerState>, now: WorkerState, node_lost: bool) -> Option<&'static str> {
     match (before?, now) {
         (WorkerState::Lost, WorkerState::Stopped) => Some("confirmed"),

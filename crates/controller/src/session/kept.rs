@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::messages::Kept;
 use super::orders::sources;
 
-/// How often it is looked anew which copies are to be made: looking takes time in proportion to the jobs with
+/// The interval at which the copies to be made are determined anew: that takes time in proportion to the jobs with
 /// checkpoints.
 const LOOK: Duration = Duration::from_secs(1);
 /// Copies and removals that are ordered at once.
@@ -30,14 +30,14 @@ const AT_ONCE: usize = 256;
 /// Stores that are named at most: a pool has one, and another while it changes from one to the next.
 const STORES: usize = 16;
 
-/// What a session knows of its node's disk.
+/// A session's knowledge of its node's disk.
 #[derive(Debug, Default)]
 pub(super) struct KeptHere {
     /// `None` until the agent has said it.
     said: Option<Kept>,
-    /// Whether the ledger was asked since it was said.
+    /// True if the list was compared with the ledger since the agent sent it.
     compared: bool,
-    /// What the ledger had on the node then, and the agent did not name.
+    /// The parts that the ledger had on the node then, and the agent neither named nor reported as absent.
     missed: Vec<PartKey>,
     /// The shared stores that the agent was told last; `None`: it was not told yet, not even that there is none.
     stores: Option<Vec<Bytes>>,
@@ -50,7 +50,8 @@ impl KeptHere {
         self.compared = false;
     }
 
-    /// What the ledger does not know of it, or believes and is not so.
+    /// The command that reports what the ledger does not know of the disk, and what it believes there although it is
+    /// gone; `None` when there is neither, the list was compared already, or the level in force is below `Two`.
     pub(super) fn news(&mut self, node: NodeId, state: &State) -> Option<Command> {
         let said = self.said.as_ref().filter(|_| !self.compared && state.level() >= Level::Two)?;
         self.compared = true;
@@ -70,8 +71,8 @@ impl KeptHere {
         self.compared = false;
     }
 
-    /// What is to be done with the node's disk, where its workers find what they go on from, and which stores nodes
-    /// share, if there is any of it.
+    /// The orders about the node's disk, the sources that its workers resume from, and the stores that nodes share;
+    /// `None` when there is nothing to order and the stores are the same as last time.
     pub(super) fn orders(
         &mut self,
         term: Term,
@@ -107,7 +108,7 @@ impl KeptHere {
     }
 }
 
-/// What the ledger has on a node whose agent did not name it.
+/// The parts that the ledger has on a node and its agent did not name.
 fn missed(said: &Kept, node: NodeId, state: &State) -> impl Iterator<Item = PartKey> {
     state.jobs_with_checkpoints().flat_map(move |job| {
         job.checkpoints.iter().flat_map(move |checkpoint| {
@@ -117,10 +118,10 @@ fn missed(said: &Kept, node: NodeId, state: &State) -> impl Iterator<Item = Part
     })
 }
 
-/// What a node is told of checkpoints that are not on its disk.
+/// The checkpoints beyond its own disk that a node is to know of.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
-    /// Those that it is to fetch.
+    /// The parts that it is to fetch.
     pub copies: Vec<CheckpointSource>,
     /// The stores that nodes share in which any lie.
     pub stores: Vec<Bytes>,
@@ -139,7 +140,7 @@ struct Plan {
 }
 
 impl CopyPlan {
-    /// What a node is told.
+    /// The copies that a node is to fetch, and the stores that nodes share.
     pub(super) fn of(&self, node: NodeId, state: &State, now: Instant) -> Elsewhere {
         let mut plan = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |(revision, at): (Revision, Instant)| {

@@ -111,7 +111,7 @@ fn one_other_node_is_told_to_copy_and_looks_cost_little() {
     assert_eq!(orders(&ledger, now + LOOK).iter().sum::<usize>(), 0);
 }
 
-/// Which stores there are is said to every node for as long as anything lies in them.
+/// The shared stores are named to every node for as long as anything lies in them.
 #[test]
 fn the_stores_that_nodes_share_are_named_to_all() {
     let (mut ledger, [home, .., third], id, worker, _) = saved();

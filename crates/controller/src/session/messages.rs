@@ -1,4 +1,4 @@
-//! What agents say, checked and in the ledger's words.
+//! The messages of agents, checked and in the ledger's words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +10,23 @@ use tessera_consensus::Term;
 use tessera_ledger::wire::FieldError;
 use tessera_ledger::{CardDescription, Node, NodeDescription, Observation, Owner, PartKey, SavedPart, WorkerReport};
 
-/// What an agent says of one worker.
+/// An agent's report on one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub worker: Owner,
-    /// What the ledger follows; `None` while it is being prepared or stopped.
+    /// The observation that the ledger follows; `None` while the worker is being prepared or stopped.
     pub observation: Option<Observation>,
     /// The newest part of a checkpoint that was saved of it.
     pub saved: Option<SavedPart>,
 }
 
 impl Sighting {
-    /// Whether there is, or may be, a process.
+    /// True if there is, or may be, a process.
     pub fn is_present(&self) -> bool {
         !matches!(self.observation, Some(Observation::Stopped(_) | Observation::Unusable { .. }))
     }
 
-    /// What the log is to be told, in this order: what was saved counts for what follows from the end of a worker.
+    /// The reports for the log, in this order: what was saved counts for what follows from the end of a worker.
     pub fn reports(&self) -> impl Iterator<Item = WorkerReport> {
         let saved = self.saved.clone().map(Observation::Saved);
         let worker = self.worker;
@@ -34,7 +34,7 @@ impl Sighting {
     }
 }
 
-/// Who an agent is, and what it really runs.
+/// The identity of an agent, and what it really runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub node: NodeDescription,
@@ -46,7 +46,8 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// Whether it comes from another boot of the host than what is known of its node, as far as both said.
+    /// True if the agent runs in another boot of the host than the last known one of its node. False where none is
+    /// known; true where one is known and the agent states none.
     pub fn is_of_other_boot(&self, known: &Node) -> bool {
         let (before, now) = (&known.description.start.boot_id, &self.node.start.boot_id);
         known.description.uid == self.node.uid && !before.is_empty() && before != now
@@ -64,9 +65,9 @@ pub(crate) struct Heartbeat {
 /// The checkpoints on a node's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Those that were there when the agent last looked.
+    /// The parts that were there when the agent last looked.
     pub parts: BTreeSet<PartKey>,
-    /// Those that the leader missed, and that were looked for in vain.
+    /// The parts that the leader missed, and that were looked for in vain.
     pub absent: BTreeSet<PartKey>,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent says that the ledger does not know yet: only that is proposed to the log.
+//! The part of an agent's reports that the ledger does not know yet: only that is proposed to the log.
 
 use tessera_ledger::{
     CardDescription, CheckpointKey, Command, Level, NodeId, NodeState, Observation, PartKey, State, WorkerReport,
@@ -71,8 +71,8 @@ fn readable(mut report: WorkerReport, level: Level) -> WorkerReport {
     report
 }
 
-/// Whether a report would change the ledger. What is in the leader's state is committed, so what it shows need not
-/// be said.
+/// True if a report would change the ledger. What is in the leader's state is committed, so what it shows need not be
+/// said.
 fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
     let Some((allocation, worker)) = orders::worker_on(state, node, report.worker) else { return false };
     match &report.observation {

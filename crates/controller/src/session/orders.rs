@@ -1,4 +1,4 @@
-//! What should run on a node, read from the ledger alone, so that every leader says the same.
+//! The workers that should run on a node, read from the ledger alone, so that every leader orders the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::concern::Concern;
 
-/// What a worker should be doing.
+/// The desired action of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Desire {
     /// Run, with the slices of this fingerprint: when blocks are renumbered, the order is sent again.
@@ -28,8 +28,8 @@ pub(crate) enum Desire {
     Forget,
 }
 
-/// What each worker that the ledger knows on a node, and that is of concern, should be doing. `present`: the workers
-/// that its agent says are there. A worker is not forgotten as long as it may be there: it is told to stop.
+/// The desire for each worker of a node that the ledger knows and `concern` covers. `present`: the workers that the
+/// agent reports as there. A worker is not forgotten as long as it may be there: it is ordered to stop.
 pub(crate) fn desired(
     state: &State,
     node: NodeId,
@@ -70,7 +70,7 @@ fn desire(state: &State, allocation: &Allocation, worker: &Worker, present: bool
     }
 }
 
-/// Whether an allocation is of the time before the pool began anew.
+/// True if an allocation is of the time before the pool began anew.
 fn is_of_before(state: &State, allocation: &Allocation) -> bool {
     state.revision().0.saturating_sub(allocation.epoch.0) >= REVISIONS_AHEAD
 }
@@ -84,7 +84,7 @@ fn fingerprint(state: &State, allocation: &Allocation, worker: &Worker) -> u64 {
     hasher.finish()
 }
 
-/// Whether the ledger grants this worker on this node.
+/// True if the ledger grants this worker on this node.
 pub(crate) fn is_granted(state: &State, node: NodeId, owner: Owner) -> bool {
     worker_on(state, node, owner).is_some_and(|(_, worker)| worker.state != WorkerState::Stopped)
 }
@@ -148,8 +148,8 @@ fn how_to_stop(state: &State, job: &Job, allocation: &Allocation, rank: Rank) ->
     }
 }
 
-/// Where all can be had now that workers of a node go on from which do not run yet. What their orders said of it may be
-/// so no more.
+/// The present sources of the checkpoints from which the `Held` workers of a node resume. Those in their orders may be
+/// out of date.
 pub(super) fn sources(state: &State, node: NodeId) -> impl Iterator<Item = v1::CheckpointSource> {
     let going_on = state.allocations_on(node).filter(|allocation| allocation.from.is_some());
     let held = move |worker: &&Worker| worker.node == node && worker.state == WorkerState::Held;
@@ -220,8 +220,8 @@ fn describe_program(order: &mut v1::WorkerOrder, state: &State, job: &Job, alloc
     order.device_token = device_token(job, allocation, worker.virtual_card).unwrap_or_default();
 }
 
-/// What the slice servers of a virtual card know one another by: another thing for each card and allocation, and the
-/// same whoever leads.
+/// The token by which the slice servers of a virtual card recognize one another: a different one for each card and
+/// allocation, and the same whoever leads. `None` when the job has no servers across nodes.
 fn device_token(job: &Job, allocation: &Allocation, virtual_card: u32) -> Option<String> {
     let secret = job.secret.filter(|_| job.spec.virtual_card.serves_across_nodes())?;
     let mut digest = Sha256::new_with_prefix(secret.to_be_bytes());
@@ -231,7 +231,7 @@ fn device_token(job: &Job, allocation: &Allocation, virtual_card: u32) -> Option
     Some(format!("{:x}", digest.finalize()))
 }
 
-/// Where rank 0 is reached by the other workers.
+/// The host at which the other workers reach rank 0.
 fn master_address(state: &State, allocation: &Allocation) -> String {
     allocation.worker(Rank(0)).map(|worker| worker_host(state, worker.node)).unwrap_or_default()
 }

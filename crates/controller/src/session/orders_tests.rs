@@ -1,4 +1,4 @@
-//! What workers are told to be doing, and with what: orders as they follow from a ledger.
+//! The orders to workers as they follow from a ledger.
 
 use tessera_ledger::{
     Access, AllocationId, Command, Epoch, JobSpec, Observation, Outcome, PlanPart, Span, VirtualCardRequest,
@@ -7,7 +7,7 @@ use tessera_ledger::{
 use super::*;
 use crate::fixture::{Ledger, job, owner};
 
-/// What is desired when everything is looked at, which is what is desired of each allocation when it alone is.
+/// Returns the desires for all workers of a node, after a check that those for each allocation alone add up to them.
 fn wanted(state: &State, node: NodeId) -> BTreeMap<Owner, Desire> {
     let all = desired(state, node, &Concern::Everything, &BTreeSet::new());
     let each = state.allocations_on(node).flat_map(|allocation| {

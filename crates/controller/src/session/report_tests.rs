@@ -1,4 +1,4 @@
-//! What a session makes of what its agent reports, and of a node that is lost, returns or changes.
+//! Tests of how a session handles the reports of its agent, and a node that is lost, returns or changes.
 
 use super::*;
 use crate::pool::ProposeError;

@@ -1,4 +1,4 @@
-//! What a session says to its agent.
+//! The messages of a session to its agent.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ pub(super) fn lease(term: Term, heartbeat: &Heartbeat, timings: &LeaseTimings, c
     }))
 }
 
-/// Why a node is not registered; what is wrong with cards has a reason of its own.
+/// The reason why a node is not registered; problems of cards have a reason of their own.
 pub(super) fn not_registered(rejection: &Rejection) -> Refusal {
     match rejection {
         Rejection::Invalid { field, problem } if field.starts_with("node.cards") => {

@@ -28,7 +28,7 @@ use crate::lifecycle::leases::Withheld;
 use crate::pool::PoolHandle;
 use crate::telemetry::{CardReading, SessionInfo, SliceReading, WorkerReading};
 
-/// How long an agent may take to say hello.
+/// The time limit for an agent to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 /// The part of a lease within which a quorum has to confirm who leads. An agent that is sent away then finds whoever
 /// leads by now before the rest is over.
@@ -36,7 +36,7 @@ const CONFIRMED_WITHIN: u32 = 3;
 
 type Outbox = mpsc::Sender<Result<SessionResponse, Status>>;
 
-/// Why a session ended, as metrics call it.
+/// The cause of the end of a session, as metrics name it.
 type Cause = &'static str;
 
 /// Runs a session until either side ends it.
@@ -65,7 +65,7 @@ struct Shell {
     /// The node that the session speaks for, once known.
     node: Option<NodeId>,
     outbox: Outbox,
-    /// What was asked of others and is not answered.
+    /// The requests to others that are not answered yet.
     pending: FuturesUnordered<BoxFuture<'static, Event>>,
 }
 

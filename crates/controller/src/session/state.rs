@@ -37,7 +37,7 @@ const MOST_SIGHTED: usize = 1 << 17;
 /// Most starts by which an agent may be ahead of what the ledger knows of it: more than it can have begun in vain.
 const MOST_STARTS_AHEAD: u64 = 1 << 20;
 
-/// How far the session is.
+/// The phase of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The agent has not said hello.
@@ -61,10 +61,10 @@ pub(crate) struct Session {
     cluster: String,
     phase: Phase,
     greeting: Option<Box<Greeting>>,
-    /// What its agent was ordered, and what it says is there.
+    /// The orders to its agent, and the workers that it reports.
     book: OrderBook,
     reports: VecDeque<Report>,
-    /// What is proposed and not answered.
+    /// The step that is proposed and not answered.
     proposing: Option<Step>,
     /// The reports in what is proposed.
     in_flight: Vec<Report>,
@@ -289,7 +289,8 @@ impl Session {
         }
     }
 
-    /// Whether the session may go on with its node as the ledger sees it; answers whether the node is, or was, ready.
+    /// Decides whether the session may continue with its node as the ledger has it; returns whether the node is, or
+    /// was, ready.
     fn judge(&self, node: NodeId, ready: bool, state: &State) -> Result<bool, Refusal> {
         match state.node(node).map(|node| node.state) {
             Some(NodeState::Ready) => Ok(true),

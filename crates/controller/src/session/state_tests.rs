@@ -1,4 +1,4 @@
-//! What a session does, event by event: hello, leases and orders here, what agents report beside it.
+//! The reactions of a session, event by event: hello, leases and orders here, the reports of agents beside it.
 
 use tessera_api::v1::WorkerDesire;
 use tessera_ledger::{
@@ -222,7 +222,7 @@ fn a_session_begins_with_one_hello() {
     assert_eq!(closed(&stage.hello("a", Vec::new())), Some(ErrorReason::ProtocolViolation));
 }
 
-/// What is measured comes with every heartbeat, and decides nothing.
+/// Drops the effects that record measurements: they come with every heartbeat, and decide nothing.
 fn but_measured(effects: Vec<Effect>) -> Vec<Effect> {
     effects.into_iter().filter(|effect| !matches!(effect, Effect::Note(..))).collect()
 }

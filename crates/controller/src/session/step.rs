@@ -1,4 +1,4 @@
-//! What can happen to a session, and what it has done about it.
+//! The events of a session, and the actions that it requests.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::pool::{Committed, ProposeError};
 #[derive(Debug)]
 pub(crate) enum Event {
     Heard(Heard),
-    /// What the session proposed is committed, or is not.
+    /// The outcome of a proposal of the session.
     Proposed(Step, Result<Vec<Committed>, ProposeError>),
-    /// Whether the heartbeat may be answered by a lease, and under which timings.
+    /// The timings of the lease that answers a heartbeat, or the reason why none is granted.
     Leased(Heartbeat, Result<LeaseTimings, Withheld>),
     /// The ledger changed for this node.
     Changed(Concern),
-    /// Whether every lease of the node's earlier boot is over.
+    /// True if every lease of the node's earlier boot is over.
     Outlived(bool),
     /// A heartbeat was heard: what is the node to do with its checkpoints? This is what it knows nothing of by itself.
     Tend(Elsewhere),
@@ -30,20 +30,20 @@ pub(crate) enum Event {
     Resumed,
 }
 
-/// What a session proposes.
+/// The subject of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The registration of its node.
     Register,
-    /// What its agent reported.
+    /// The report of its agent.
     Report,
     /// That its node is back.
     Return,
-    /// What its node keeps of checkpoints.
+    /// The checkpoints that its node keeps.
     Kept,
 }
 
-/// What is to be done.
+/// An action for the shell of the session.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Tell the agent.

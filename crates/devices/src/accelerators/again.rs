@@ -24,7 +24,8 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// Those of `known`, which are looked for again for as long as there are some.
+    /// The missing cards of `known`. A thread looks again at the interval `every` for as long as a card is missing or
+    /// unmeasured.
     pub(super) fn of(known: &Known, host: &HostRoot, interpreter: &Interpreter, every: Duration) -> Self {
         let identities = Arc::new(Mutex::new(missing(known)));
         let (wanted, is_wanted) = channel();

@@ -15,11 +15,11 @@ use tessera_ledger::{CardKind, MilliTflops, Precision};
 use crate::error::DeviceError;
 use crate::inventory::{MAX_CARDS, MAX_TFLOPS};
 
-/// How long it may take to load PyTorch and to wake up the cards, and to measure each of them.
+/// Limits on the time to load PyTorch and to wake up the cards, and to measure each of them.
 const PATIENCE: Duration = Duration::from_secs(100);
 const FOR_EACH_CARD: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long what it said may take to come once it has ended.
+/// The longest wait for the remaining output of the interpreter once it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The Python that slice servers are run by.
@@ -74,8 +74,8 @@ struct Answer {
 }
 
 impl Found {
-    /// What nobody else in the pool has. Only NVIDIA's identities are of one card in the world; others are of a model,
-    /// or of a place, so that the node's name has to tell them apart.
+    /// An identity that no other card of the pool has. Only NVIDIA's identities are of one card in the world; others
+    /// are of a model, or of a place, so that the node's name has to tell them apart.
     pub(super) fn identity(&self, node: &str) -> String {
         if self.is_known_to_nvml() {
             return self.uuid.clone();
@@ -85,12 +85,12 @@ impl Found {
         format!("{node}-{}-{}", self.vendor, place.unwrap_or_else(number))
     }
 
-    /// Whether it has an identity by which the library of NVIDIA's driver knows it.
+    /// Returns whether the card has an identity by which the library of NVIDIA's driver (NVML) knows it.
     pub(super) fn is_known_to_nvml(&self) -> bool {
         self.vendor == "NVIDIA" && self.uuid.starts_with("GPU-")
     }
 
-    /// What it computes, where that was measured.
+    /// The measured rate in this precision; `None` where there is no valid measurement above zero.
     pub(super) fn rate(&self, precision: Precision) -> Option<MilliTflops> {
         let tflops = self.tflops.get(precision.name()).filter(|tflops| (0.0..=MAX_TFLOPS).contains(*tflops))?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 10^9")]
@@ -98,7 +98,7 @@ impl Found {
         Some(rate).filter(|rate| *rate > MilliTflops::ZERO)
     }
 
-    /// Whether the measurement is one: every card computes in 32 bits.
+    /// Returns whether the card has a valid measurement: every card computes in 32 bits.
     pub(super) fn is_measured(&self) -> bool {
         self.rate(Precision::Fp32).is_some()
     }
@@ -148,8 +148,8 @@ impl Interpreter {
     }
 }
 
-/// How it ended; nothing when it had not by then. One that a driver keeps does not even end when it is killed, and is
-/// not waited for.
+/// Waits for the exit status of the interpreter; kills it and returns `None` if it still runs at `by`. A process that
+/// is stuck in a driver does not end even when it is killed, and is not waited for.
 fn ended(mut child: Child, by: Instant) -> std::io::Result<Option<ExitStatus>> {
     while Instant::now() < by {
         if let Some(status) = child.try_wait()? {

@@ -1,4 +1,4 @@
-//! Where a card sits in its host, what drives it, and whether it still answers: read from the files of the PCI bus.
+//! The position of a card in its host, its driver, and whether it still answers: read from the files of the PCI bus.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,7 +11,7 @@ use crate::host::{HostRoot, number_in};
 /// The folder of the bus.
 const BUS: &str = "/sys/bus/pci/devices";
 
-/// How close two cards are; nothing where the host does not tell.
+/// The closeness of two cards; `None` where the host does not report it.
 pub(super) fn closeness(host: &HostRoot, one: &str, other: &str) -> Option<LinkKind> {
     if one.is_empty() || other.is_empty() {
         return None;
@@ -42,12 +42,12 @@ pub(super) fn driver(host: &HostRoot, address: &str) -> String {
     }
 }
 
-/// Whether the host tells of a card at this address. Containers and virtual machines may not.
+/// Returns whether the host lists a card at this address. Containers and virtual machines may list none.
 pub(super) fn knows(host: &HostRoot, address: &str) -> bool {
     !address.is_empty() && folder(host, address).exists()
 }
 
-/// Why a card cannot be used of which the host told before.
+/// The reason why a card that the host listed before cannot be used; `None`: it answers on the bus.
 pub(super) fn fault(host: &HostRoot, address: &str) -> Option<&'static str> {
     if !knows(host, address) {
         return Some("the card is not on the PCI bus any more");
@@ -63,7 +63,7 @@ fn folder(host: &HostRoot, address: &str) -> PathBuf {
     host.path(BUS).join(address)
 }
 
-/// Whether this is like `0000:4a:02.0`.
+/// Returns whether the name has the form `0000:4a:02.0`.
 fn is_address(name: &str) -> bool {
     let mut parts = name.split([':', '.']);
     let lengths = [parts.next(), parts.next(), parts.next(), parts.next()].map(|part| part.map_or(0, str::len));

@@ -1,5 +1,5 @@
-//! Which accelerators this host has, kept over restarts: the same card has the same number and rate, and one that is
-//! not found any more is missed. To have all of it found and measured anew, remove the file.
+//! The accelerators of this host, recorded over restarts: the same card has the same number and rate, and a card that
+//! is not found any more counts as missing. To have all of them found and measured anew, remove the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,13 +21,13 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// One card that was found once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Card {
-    /// What nobody else in the pool has.
+    /// An identity that no other card of the pool has.
     pub(super) identity: String,
     /// As it was found last, with the rate that was measured first.
     pub(super) found: Found,
-    /// Whether the host told of it on its bus when it was found.
+    /// True if the host listed the card on its bus when it was found.
     pub(super) on_bus: bool,
-    /// Whether it was not found when the interpreter was asked last.
+    /// True if the card was not found when the interpreter was last asked.
     pub(super) is_missing: bool,
 }
 
@@ -41,7 +41,7 @@ struct Circumstances {
     environment: BTreeMap<String, String>,
 }
 
-/// What is kept.
+/// The content of the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Known {
     when: Circumstances,
@@ -49,7 +49,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What was kept.
+    /// Reads the file; if there is none, no card is known.
     ///
     /// # Errors
     /// When there is something that cannot be read: cards that are forgotten are lost to their workers.
@@ -63,12 +63,13 @@ impl Known {
         serde_json::from_str(&text).map_err(|error| DeviceError::Kept { path, problem: error.to_string() })
     }
 
-    /// Whether it was found since this host started, by this interpreter: then nobody has to be waited for.
+    /// Returns whether the cards were found since this host started, by this interpreter: then nobody has to be waited
+    /// for.
     pub(super) fn is_of(&self, host: &HostRoot, interpreter: &Interpreter) -> bool {
         !self.cards.is_empty() && !self.when.boot.is_empty() && self.when == circumstances(host, interpreter)
     }
 
-    /// Whether asking again may find a card that is missed, or measure one that was not.
+    /// Returns whether asking again may find a card that is missing, or measure one that was not measured.
     pub(super) fn is_incomplete(&self) -> bool {
         self.cards.iter().any(|card| card.is_missing || !card.found.is_measured())
     }

@@ -35,7 +35,8 @@ use claims::Claims;
 use known::{Card, Known};
 use nvidia::{Driver, Seen, Watch};
 
-/// What the driver and PyTorch take of a card for each process that computes on it (621 MiB were seen on an H200).
+/// Memory that the driver and PyTorch take of a card for each process that computes on it (621 MiB were seen on an
+/// H200).
 const FOR_EACH_SERVER: Mebibytes = Mebibytes(640);
 /// The part of a card's memory that is left for that: one of so many, and no less than some servers need.
 const RESERVE_PART: u64 = 16;
@@ -51,13 +52,13 @@ pub struct AcceleratorBackend {
     look_again: Duration,
     cards: Vec<Card>,
     missing: Missing,
-    /// Of NVIDIA's cards; nothing where there is none.
+    /// Readings of NVIDIA's cards; `None` where there is no such card.
     readings: Option<Watch>,
     claims: Claims,
 }
 
 impl AcceleratorBackend {
-    /// Those that an interpreter finds.
+    /// A backend for the accelerators that an interpreter finds.
     #[must_use]
     pub fn new(host: HostRoot, interpreter: Interpreter, slicing: TimeSlicing) -> Self {
         Self {
@@ -102,7 +103,7 @@ impl AcceleratorBackend {
         self.readings.as_ref()?.seen(&card.identity)
     }
 
-    /// Why a card cannot be used.
+    /// The reason why a card cannot be used; `None`: no fault is known.
     fn fault(&self, card: &Card) -> Option<&'static str> {
         if self.missing.has(&card.identity) {
             return Some("PyTorch does not find it any more; where it was taken out, remove accelerators.json");

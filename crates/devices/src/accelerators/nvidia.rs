@@ -18,7 +18,7 @@ use nvml_wrapper::{Device, Nvml};
 use crate::backend::Sample;
 use crate::reading::ErrorKind;
 
-/// How long the first look is waited for.
+/// The longest wait for the first look.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 /// The library, and how it is asked.
@@ -39,13 +39,13 @@ impl Default for Driver {
     }
 }
 
-/// What was seen of a card.
+/// The observations of one card.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// Without its index.
     pub(super) sample: Option<Sample>,
     pub(super) serial: String,
-    /// Whether the driver has lost it.
+    /// True if the driver has lost the card.
     lost: bool,
 }
 
@@ -85,13 +85,13 @@ impl Watch {
         Self { last, stale }
     }
 
-    /// What was seen of a card, if it was not long ago.
+    /// The last observations of a card, unless they are older than the limit (`stale`).
     pub(super) fn seen(&self, card: &str) -> Option<Seen> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.at.filter(|at| at.elapsed() < self.stale).and_then(|_| last.cards.get(card).cloned())
     }
 
-    /// Why a card cannot be used.
+    /// The reason why a card cannot be used; `None`: no fault is known.
     pub(super) fn fault(&self, card: &str) -> Option<&'static str> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let at = last.at?;

@@ -82,7 +82,7 @@ impl Case {
         self.write("proc/sys/kernel/random/boot_id", &format!("{:?}\n", Instant::now()));
     }
 
-    /// What the interpreter was asked, a line each time.
+    /// The arguments of each call of the interpreter, one line per call.
     fn asked(&self) -> Vec<String> {
         let asked = fs::read_to_string(self.at("asked")).unwrap_or_default();
         asked.lines().map(|words| words.replace("-m tessera.devices --held", "").trim().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! How fast the processors really compute: fused multiply-adds in 32-bit floating point on all cores at once.
+//! A benchmark of the real speed of the processors: fused multiply-adds in 32-bit floating point on all cores at once.
 //!
 //! The inner loop is written in machine instructions where the processor has wide registers, so that a build without
 //! optimisation measures the machine and not the compiler.
@@ -17,7 +17,7 @@ const ROUNDS: u64 = 50_000;
 /// Independent sums: enough to keep two units busy over a latency of four or five cycles.
 const SUMS: u64 = 12;
 
-/// Which instructions the inner loop is made of.
+/// The instruction set of the inner loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instructions {
     /// 16 numbers at once.

@@ -33,7 +33,7 @@ pub struct CpuBackend {
     host: HostRoot,
     readings: Readings,
     cores: u64,
-    /// What workers hold of all processors.
+    /// The share of all processors that each worker holds.
     held: BTreeMap<Owner, Share>,
 }
 
@@ -108,7 +108,7 @@ impl Backend for CpuBackend {
         Hardware { serial: word("/sys/class/dmi/id/product_serial"), driver: word("/proc/sys/kernel/osrelease") }
     }
 
-    /// What its processes do on the host is what they do on this card.
+    /// The use of this card by a worker: the use of the host by its processes.
     fn slices(&mut self, owner: Owner, host: HostUse, _since_start: Duration) -> Vec<SliceSample> {
         let Some(share) = self.held.get(&owner) else { return Vec::new() };
         let processors = f64::from(share.0) / 1000.0 * self.cores as f64;
@@ -182,7 +182,7 @@ impl Processor {
     }
 }
 
-/// What the host can offer beside what it needs itself.
+/// The memory of the host without the reserve for its own needs.
 fn offered_memory(host: &HostRoot) -> Result<Mebibytes, DeviceError> {
     let expected = || DeviceError::Unreadable { path: host.path("/proc/meminfo"), expected: "a line `MemTotal`" };
     let total = Mebibytes(field(&host.read("/proc/meminfo")?, "MemTotal").ok_or_else(expected)? / 1024);

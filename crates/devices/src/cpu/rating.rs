@@ -21,7 +21,7 @@ struct Kept {
     milli_tflops: u64,
 }
 
-/// What was measured on these processors before, else what is measured now.
+/// The rate that was measured on these processors before, or else a new measurement.
 ///
 /// # Errors
 /// When the result cannot be kept.

@@ -15,10 +15,10 @@ pub struct Readings {
     energy: Energy,
 }
 
-/// What the packages of the processors have drawn since the first reading.
+/// The energy that the packages of the processors have drawn since the first reading.
 #[derive(Debug, Default)]
 struct Energy {
-    /// What each counter, which begins anew at its end, showed last; in microjoules.
+    /// The last value of each counter, in microjoules; a counter begins anew at its end.
     shown: BTreeMap<PathBuf, u64>,
     microjoules: u64,
 }

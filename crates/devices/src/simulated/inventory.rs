@@ -61,19 +61,19 @@ pub struct DeclaredCard {
     pub vendor: String,
     /// The model.
     pub model: String,
-    /// How many.
+    /// The number of cards.
     pub count: u32,
     /// Memory of each.
     pub memory: Mebibytes,
-    /// What each computes.
+    /// The compute of each.
     pub rated: Ratings,
     /// Strongest isolation between tenants.
     pub isolation: Isolation,
-    /// Who divides their time among workers.
+    /// The party that divides their time among workers.
     pub time_slicing: TimeSlicing,
     /// Most slices at once; 0: no bound.
     pub max_slices: u32,
-    /// How they are linked among themselves.
+    /// The links of the cards among themselves.
     pub link: Option<DeclaredLink>,
 }
 
@@ -106,7 +106,7 @@ pub enum InventoryError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -119,7 +119,7 @@ pub enum InventoryError {
         line: usize,
         /// Column, from 1, in characters.
         column: usize,
-        /// What is wrong there.
+        /// The problem at that place.
         message: String,
     },
 }

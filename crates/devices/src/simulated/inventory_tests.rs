@@ -102,7 +102,7 @@ proptest! {
     }
 }
 
-/// What docs/inventory.md says, by the words that its tables begin after.
+/// The text of docs/inventory.md.
 fn page() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/inventory.md");
     fs::read_to_string(path).expect("docs/inventory.md is there")

@@ -27,9 +27,9 @@ pub const FAULTS_FILE: &str = "faults.toml";
 /// Variables by which frameworks find cards. A node whose cards are simulated must not let work slip onto real ones.
 const HIDDEN: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
-/// What is told of the driver.
+/// The driver that is reported.
 const DRIVER: &str = "simulated";
-/// What a driver takes of a card's memory before anyone uses it.
+/// Memory of a card that a driver takes before anyone uses it.
 const DRIVER_MEMORY: Mebibytes = Mebibytes(300);
 
 #[derive(Debug, Default, Deserialize)]
@@ -58,7 +58,7 @@ pub struct SimulatedBackend {
     faults: PathBuf,
     told: Faults,
     held: BTreeMap<Owner, WorkerSlices>,
-    /// When readings were taken last, and what each card has drawn until then, in joules.
+    /// The time of the last readings, and the energy that each card had drawn by then, in joules.
     drawn: (Duration, Vec<f64>),
 }
 
@@ -72,7 +72,7 @@ impl SimulatedBackend {
         Self { cards, node, faults, told: Faults::default(), held: BTreeMap::new(), drawn }
     }
 
-    /// Whether the agent divides the time of a card.
+    /// Returns whether the agent divides the time of a card.
     fn is_sliced(&self, index: u32) -> bool {
         let mut entries = self.node.cards.iter().flat_map(|card| (0..card.count).map(|_| card.time_slicing));
         entries.nth(index as usize) == Some(TimeSlicing::Freeze)
@@ -255,8 +255,8 @@ impl Backend for SimulatedBackend {
     }
 }
 
-/// How hard granted work computes at a time, between 0.85 and 0.99: it swings, differently on every card, with a period
-/// of a minute.
+/// The intensity at which granted work computes, between 0.85 and 0.99: it swings, differently on every card, with a
+/// period of a minute.
 fn intensity(since_start: Duration, index: u32) -> f64 {
     let turns = since_start.as_secs_f64() / 60.0 + f64::from(index) * 0.37;
     0.92 + 0.07 * (turns * std::f64::consts::TAU).sin()

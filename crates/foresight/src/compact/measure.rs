@@ -1,5 +1,5 @@
-//! How fragmented the pool is, in numbers that an operator understands: what the largest request is that fits, how much
-//! of what is free lies scattered, and between how many slices cards switch.
+//! The fragmentation of the pool, in numbers that an operator understands: the largest request that fits, the scattered
+//! part of the free room, and the number of slices between which cards switch.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tessera_ledger::{CardHealth, CardKind, Mebibytes, MilliTflops, State};
 use tessera_placement::Limits;
 use tessera_placement::Pool;
 
-/// What one place has free.
+/// Free compute and memory: of one card, of the cards of a node, or of all cards of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Room {
     /// Compute at the pool's reference precision.
@@ -27,7 +27,7 @@ pub struct KindMeasure {
     pub free: Room,
     /// Cards that nobody uses.
     pub empty_cards: u32,
-    /// How far what is free is from lying together as much as it could, in thousandths: 0 when no move could
+    /// The distance of the free room from lying together as much as it could, in thousandths: 0 when no move could
     /// improve it.
     pub fragmentation: u32,
     /// Slices in force: between so many the cards switch in a round (P7).
@@ -55,7 +55,7 @@ impl Measure {
     }
 }
 
-/// What is free of one card, if blocks of it may be granted.
+/// The free room of one card, if blocks of it may be granted.
 pub(super) fn free_on(state: &State, id: tessera_ledger::CardId) -> Option<Free> {
     let card = state.card(id)?;
     let usable = card.description.health == CardHealth::Healthy && state.node(id.node)?.grantable();
@@ -68,7 +68,7 @@ pub(super) fn free_on(state: &State, id: tessera_ledger::CardId) -> Option<Free>
     })
 }
 
-/// What is free of one card.
+/// The free room of one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Free {
     pub(super) blocks: u32,

@@ -42,7 +42,7 @@ const SOURCES: usize = 32;
 /// Waiting jobs for which room is looked for.
 const WAITING: usize = 8;
 
-/// What would be done, and what for.
+/// The planned steps, and the measures of the pool before and after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompactionPlan {
     /// The state it was made against.
@@ -63,7 +63,7 @@ impl CompactionPlan {
         self.moves.iter().map(|planned| planned.loss.tflops_seconds()).fold(0, u64::saturating_add)
     }
 
-    /// Whether there is nothing to do.
+    /// True if there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.moves.is_empty() && self.renumbers.is_empty()
@@ -148,7 +148,8 @@ impl<'a> Planner<'a> {
         sources.flat_map(|(_, card)| self.view.on_card.get(card).into_iter().flatten()).copied().collect()
     }
 
-    /// What a move of the job to the best places would gain; `None` when it gains nothing or makes something smaller.
+    /// The gain of a move of the job to the best places, and these; `None` when it gains nothing or makes something
+    /// smaller.
     fn gain_of(&mut self, job: &Movable) -> Option<(u64, Vec<CardId>)> {
         let largest = self.view.largest();
         let targets = relocate::relocate(&mut self.view, &self.rehearsal.state, job)?;

@@ -12,7 +12,7 @@ use tessera_placement::{Loss, PlannedMove, Pool, has_company};
 
 use super::view::{Piece, can_renumber};
 
-/// Why a job cannot be moved.
+/// The reason why a job cannot be moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveRefusal {
     #[error("there is no job {0}")]
@@ -27,7 +27,7 @@ pub enum MoveRefusal {
     #[error("no other card that it may go on with{} has room for job {job} while it still holds its place", .node.map(|node| format!(" on {node}")).unwrap_or_default())]
     NoRoom {
         job: JobId,
-        /// Where it was to go.
+        /// The node that it was to go to; `None`: any.
         node: Option<NodeId>,
     },
     /// The ledger would not take it.

@@ -1,4 +1,4 @@
-//! Where jobs could go instead on cards of the same classes, and back.
+//! Moves jobs to other cards of the same classes, and back, in the view alone.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::view::{Largest, Movable, View};
 /// Cards of one class that are looked at as targets of one piece.
 const TRIED: usize = 64;
 
-/// Whether something has become smaller that fits. What a node has of memory does not count: cards whose compute is
-/// used up take nobody, so that their memory would be missed by every move that fills a card, which is what moves
+/// True if one of the largest sizes that fit has become smaller. Memory of a node does not count: cards whose compute
+/// is used up take nobody, so that their memory would be missed by every move that fills a card, which is what moves
 /// are for.
 pub(super) fn is_worse(before: &Largest, after: &Largest) -> bool {
     before.iter().any(|(kind, before)| {

@@ -30,7 +30,7 @@ pub(super) struct CardView {
     pub(super) used: u32,
 }
 
-/// What one worker of a job holds: blocks and memory of one card.
+/// The blocks and memory of one card that one worker of a job holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) virtual_card: u32,
@@ -54,7 +54,7 @@ pub(super) struct View {
     pub(super) by_free: BTreeSet<(usize, u32, CardId)>,
     /// Jobs that could be moved.
     pub(super) jobs: BTreeMap<JobId, Movable>,
-    /// Those of them that hold something of a card.
+    /// The movable jobs that hold something of a card.
     pub(super) on_card: BTreeMap<CardId, BTreeSet<JobId>>,
     per_kind: BTreeMap<CardKind, Tops>,
     node_rooms: BTreeMap<(CardKind, NodeId), u64>,
@@ -158,7 +158,7 @@ impl View {
         self.per_kind.iter().map(|(kind, tops)| (*kind, of(tops))).collect()
     }
 
-    /// Whether these moves would make something smaller that fits.
+    /// True if these moves would make one of the largest sizes that fit smaller.
     pub(super) fn would_be_worse(&mut self, moves: &[PlannedMove]) -> bool {
         let before = self.largest();
         let taken = moves.iter().flat_map(|planned| planned.workers.iter().flat_map(|worker| &worker.slices));
@@ -199,12 +199,12 @@ impl View {
 }
 
 impl CardView {
-    /// Whether a piece could come here now.
+    /// True if a piece could come here now.
     pub(super) fn takes(&self, piece: &Piece) -> bool {
         self.reach >= piece.blocks && self.memory >= piece.memory && self.slices_left > 0
     }
 
-    /// How much it is worth that this card's free room lies together: the squares of its shares, in millionths.
+    /// The value of this card's free room lying together: the squares of its shares, in millionths.
     pub(super) fn worth(&self) -> u64 {
         let share = |free: u64, of: u64| (free * 1_000).checked_div(of).unwrap_or(0);
         let (blocks, memory) = (share(u64::from(self.free), u64::from(self.of)), share(self.memory, self.of_memory));
@@ -230,7 +230,7 @@ fn view_of(state: &State, id: CardId, card: &Card, class: usize) -> Option<CardV
     })
 }
 
-/// Whether the ledger would renumber the card now (P7).
+/// True if the ledger would renumber the card now (P7).
 pub(super) fn can_renumber(card: &Card) -> bool {
     card.memory_promised.0 == 0
         && card.extents.as_slice().iter().all(|extent| match extent.state {
@@ -250,7 +250,7 @@ fn movable(state: &State, job: &Job, now: LogTime, order: &CompactionOrder) -> O
     pieces_of(state, job)
 }
 
-/// What each worker of a running job holds, where each holds one card and each virtual card has one worker.
+/// The pieces of a running job; `None` unless each worker holds one card and each virtual card has one worker.
 fn pieces_of(state: &State, job: &Job) -> Option<Vec<Piece>> {
     let allocation = state.allocation(job.allocation?)?;
     let in_force = job.state == JobState::Running && allocation.phase == AllocationPhase::Active;

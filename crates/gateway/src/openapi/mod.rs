@@ -93,8 +93,8 @@ fn bound(path: &str) -> impl Iterator<Item = &str> {
     path.split(['{', '}']).skip(1).step_by(2)
 }
 
-/// How a path is shown: without the messages that its fields are in, because two templates that differ in names alone
-/// are one path to OpenAPI.
+/// The path as the document shows it: without the messages that its fields are in, because two templates that differ in
+/// names alone are one path to OpenAPI.
 fn shown(path: &str) -> String {
     bound(path)
         .fold(path.to_owned(), |path, field| path.replace(&format!("{{{field}}}"), &format!("{{{}}}", last(field))))
@@ -178,7 +178,7 @@ impl Schemas {
         json!({ "$ref": format!("#/components/schemas/{}", message.name()) })
     }
 
-    /// How a field is written.
+    /// The schema of a field.
     fn field(&mut self, field: &FieldDescriptor) -> Value {
         if let (true, Kind::Message(entry)) = (field.is_map(), field.kind()) {
             let values = self.kind(&entry.map_entry_value_field().kind());
@@ -243,7 +243,7 @@ fn refused() -> Value {
     })
 }
 
-/// How a refusal is written.
+/// The schema of a refusal.
 fn status() -> Value {
     json!({
         "type": "object",
@@ -266,7 +266,7 @@ fn status() -> Value {
     })
 }
 
-/// What the protocol file says before something.
+/// The comment before an element of the protocol file.
 fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     let file = file.file_descriptor_proto();
     let places = file.source_code_info.iter().flat_map(|info| &info.location);

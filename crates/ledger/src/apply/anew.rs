@@ -22,7 +22,7 @@ pub const REVISIONS_AHEAD: u64 = 1_000_000_000_000;
 /// By how much the numbers of jobs, allocations and moves jump ahead.
 pub const NUMBERS_AHEAD: u64 = 1_000_000_000;
 
-/// Why a node gets no new work in a pool that began anew.
+/// The reason for which a node gets no new work in a pool that began anew.
 pub const CORDONED_ANEW: &str =
     "the pool began anew from an old state: uncordon the nodes when all agents have come back";
 

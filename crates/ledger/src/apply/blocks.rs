@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// What a worker counts for in its queue, at the reference precision.
+    /// The amount that a worker's slices count for in its queue, at the reference precision.
     pub(super) fn amount_of(&self, slices: &[Slice]) -> QueueAmount {
         let blocks: u64 = slices.iter().map(|slice| u64::from(slice.length.0)).sum();
         QueueAmount {
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// What the workers of an allocation that are not over count for in its queue.
+    /// The amount that the workers of an allocation that are not over count for in its queue.
     pub(super) fn held_by(&self, allocation: &Allocation) -> QueueAmount {
         let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
         live.fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)))
@@ -214,7 +214,8 @@ impl State {
         self.note_activated(&allocation);
     }
 
-    /// Whether the cards of an allocation that waits have its memory, and the number of slices that it was promised.
+    /// Returns whether the cards of a waiting allocation have its memory, and the number of slices that it was
+    /// promised.
     fn has_room(&self, allocation: &Allocation) -> bool {
         let mut asked: BTreeMap<CardId, Mebibytes> = BTreeMap::new();
         for slice in allocation.workers.iter().flat_map(|worker| &worker.slices) {
@@ -259,7 +260,7 @@ impl State {
         }
     }
 
-    /// Whether nobody else may compute on the cards of a job.
+    /// Returns whether a job takes whole cards: nobody else may compute on them.
     pub(super) fn takes_whole_cards(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|job| job.spec.virtual_card.whole_cards)
     }

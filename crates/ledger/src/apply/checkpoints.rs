@@ -19,7 +19,7 @@ use crate::rejection::Rejection;
 use crate::spec::{CheckpointMode, CheckpointPolicy};
 use crate::state::State;
 
-/// What claims to be larger is nonsense, and would upset sums.
+/// Most bytes that a saved part may claim: more is nonsense, and would upset sums.
 const MOST_BYTES: u64 = 1 << 50;
 
 impl State {
@@ -33,7 +33,7 @@ impl State {
         part.nodes.iter().copied().filter(|node| self.is_ready(*node))
     }
 
-    /// Whether all of a checkpoint can be fetched now.
+    /// Returns whether every part of a checkpoint can be fetched now.
     #[must_use]
     pub fn can_be_had(&self, checkpoint: &Checkpoint) -> bool {
         checkpoint.parts.iter().all(|part| part.saved.shared || self.sources_of(part).next().is_some())
@@ -122,7 +122,7 @@ impl State {
         message
     }
 
-    /// Why so many programs cannot go on from a checkpoint.
+    /// The reason why `programs` programs cannot resume from a checkpoint; empty: nothing prevents it.
     fn hindrance(&self, checkpoint: &Checkpoint, programs: usize) -> String {
         if !checkpoint.suits(programs) {
             return format!("{} workers saved it, and {programs} begin", checkpoint.workers);
@@ -211,7 +211,7 @@ impl State {
         self.say_skipped(job, partial.key, message);
     }
 
-    /// What a node's disk keeps differs from what was known.
+    /// Records that the parts on a node's disk differ from those that were known: `kept` are there, `gone` are not.
     pub(super) fn note_kept(&mut self, node: NodeId, kept: &[PartKey], gone: &[PartKey]) -> Applied {
         if self.nodes.get(&node).is_none() {
             return Err(Rejection::UnknownNode(node));
@@ -244,8 +244,8 @@ fn lacking_at<'a>(
     })
 }
 
-/// How much a node is preferred for the copies of a worker's checkpoints: jobs spread over the nodes, and nodes that
-/// come and go move few of them.
+/// Preference for a node as the place of copies of a worker's checkpoints: jobs spread over the nodes, and nodes that
+/// come and go move few of the copies.
 fn preference(job: JobId, rank: Rank, node: NodeId) -> (u64, NodeId) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&job.0.to_be_bytes());

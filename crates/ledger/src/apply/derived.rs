@@ -1,4 +1,4 @@
-//! What can be computed from the rest of the state: rebuilt after a snapshot was read, and compared by the laws.
+//! The part of the state that is computed from the rest: rebuilt after a snapshot was read, and compared by the laws.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl State {
         self.rebuild_queues();
     }
 
-    /// What queues hold, from the allocations of their jobs. What they have held is not derived from anything.
+    /// Computes what queues hold from the allocations of their jobs. Their past use is not derived from anything.
     fn rebuild_queues(&mut self) {
         let empty = |queue: &Queue| Queue {
             past: queue.past,

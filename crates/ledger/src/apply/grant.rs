@@ -21,18 +21,18 @@ use crate::units::{BlockIndex, Epoch};
 
 /// The ports that an allocation takes.
 pub(super) struct Meetings {
-    /// Where its programs meet, on the node of the first worker.
+    /// The port at which its programs meet, on the node of the first worker.
     programs: u16,
-    /// Those of virtual cards, by worker. Empty: there are none.
+    /// The ports of virtual cards, by worker. Empty: there are none.
     cards: Vec<CardPorts>,
 }
 
 /// The ports of a virtual card on the node of a worker; 0: it has none there.
 #[derive(Clone, Copy, Default)]
 struct CardPorts {
-    /// Where its slice servers meet.
+    /// The port at which its slice servers meet.
     servers: u16,
-    /// Where its program, which is on another node, reaches the first of them.
+    /// The port at which its program, which is on another node, reaches the first slice server.
     program: u16,
 }
 

@@ -1,4 +1,4 @@
-//! What workers hold of their hosts: counted as allocations are made and given back, and checked before they are made.
+//! Host resources of workers: counted as allocations are made and given back, and checked before they are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ impl State {
         asked.find(|(worker, _)| worker.rank == rank).map_or(HostRequest::ZERO, |(_, asked)| asked)
     }
 
-    /// What the workers of an allocation that are not over hold of their hosts, or were promised.
+    /// The host resources that the workers of an allocation that are not over hold, or were promised, by node.
     fn held_of_hosts<'a>(&self, allocation: &'a Allocation) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
         self.jobs.get(&allocation.job).map(|job| allocation.held_of_hosts(&job.spec)).into_iter().flatten()
     }
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// Whether the hosts of an allocation that waits have what it was promised.
+    /// Returns whether the hosts of a waiting allocation have the resources that it was promised.
     pub(super) fn hosts_have_room(&self, allocation: &Allocation) -> bool {
         by_host(self.held_of_hosts(allocation)).into_iter().all(|(node, asked)| {
             let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { return true };
@@ -77,7 +77,7 @@ impl State {
         })
     }
 
-    /// Whether a host has all that was promised of it once those are gone that are told to stop.
+    /// Returns whether a host can meet all its promises once the allocations that were told to stop are gone.
     pub(super) fn host_keeps_promises(&self, node: NodeId) -> bool {
         let Some(capacity) = self.nodes.get(&node).and_then(|node| node.description.host) else { return true };
         let staying = self
@@ -113,12 +113,12 @@ impl State {
         held.filter(|(of, _)| *of == node).fold(HostRequest::ZERO, |sum, (_, held)| sum.plus(held))
     }
 
-    /// Whether an allocation that waits could be held up by what others hold of this node's host.
+    /// Returns whether a waiting allocation could be blocked by what others hold of this node's host.
     pub(super) fn waits_for_host(&self, allocation: &Allocation, node: NodeId) -> bool {
         self.held_of_hosts(allocation).any(|(of, _)| of == node)
     }
 
-    /// What is held of every host, computed from the workers.
+    /// Computes the use of every host from the workers.
     pub(super) fn count_host_use(&self) -> PersistentMap<NodeId, HostUse> {
         let mut counted: BTreeMap<NodeId, HostUse> = BTreeMap::new();
         for allocation in self.allocations() {
@@ -142,7 +142,7 @@ fn held(host: &mut HostUse, promised: bool) -> &mut HostRequest {
     if promised { &mut host.promised } else { &mut host.used }
 }
 
-/// What is asked of each host together.
+/// Sums the requests of each host.
 fn by_host(asked: impl Iterator<Item = (NodeId, HostRequest)>) -> BTreeMap<NodeId, HostRequest> {
     let mut sums: BTreeMap<NodeId, HostRequest> = BTreeMap::new();
     for (node, request) in asked {

@@ -51,7 +51,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// Whether a step follows on those that were taken, and its time has come for a job that is idle `since`.
+    /// Returns whether `step` follows the steps already taken, and is due for a job that is idle `since`.
     fn is_idle_step_due(&self, job: &Job, since: LogTime, step: IdleStep) -> bool {
         if step == IdleStep::Released {
             return self.release_due(job, self.time).is_some();
@@ -83,7 +83,7 @@ impl State {
         self.touched.extend(job.allocation.map(Touched::Allocation));
     }
 
-    /// What a job holds that is not on its way back.
+    /// The amount that a job holds and that is not on its way back.
     fn staying_amount(&self, job: &Arc<Job>) -> QueueAmount {
         let movement = job.moving.and_then(|id| self.moves.get(&id));
         let places = movement.into_iter().flat_map(|movement| [movement.source, movement.target]);

@@ -42,7 +42,7 @@ use crate::rule::Rule;
 use crate::state::{AnsweredRequest, State};
 use crate::units::{LogTime, Revision};
 
-/// Where and when an entry was committed.
+/// The position of a committed entry: its log index and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryPosition {
     /// Its log index.
@@ -51,7 +51,7 @@ pub struct EntryPosition {
     pub time: LogTime,
 }
 
-/// What a command answers, or why it changed nothing.
+/// The outcome of a command, or the reason why it changed nothing.
 type Applied = Result<Outcome, Rejection>;
 
 impl State {
@@ -232,7 +232,8 @@ impl State {
     }
 }
 
-/// Whether a part of a plan was refused: it is not remembered, and sent again it may succeed.
+/// Returns whether a part of a plan was refused, or the plan has none: the answer is not remembered, and sent again the
+/// plan may succeed.
 fn is_partly_refused(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Planned(parts) if parts.is_empty() || parts.iter().any(Result::is_err))
 }

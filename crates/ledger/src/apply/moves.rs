@@ -158,8 +158,8 @@ impl State {
     }
 }
 
-/// How an allocation that was to be moved ended, if it did not end because it was told to: well, or at its time limit.
-/// Any other end counts as a stop for the move: of a gang that is being stopped some workers fail because others are
+/// The end of an allocation that was to be moved, if it did not end because it was told to: well, or at its time limit.
+/// Any other end counts as a stop for the move: while a gang is being stopped, some workers fail because others are
 /// gone.
 fn ended_by_itself(source: &Allocation) -> Option<(Ending, Reason)> {
     let exits = || source.workers.iter().filter_map(|worker| worker.exit.as_ref());

@@ -211,7 +211,7 @@ impl State {
         self.pending_events.push(Event::Card { card: id });
     }
 
-    /// Whether a worker still holds the same hardware, which had another place on the node before.
+    /// Returns whether a worker still holds the same hardware under the index that it had on the node before.
     fn is_held_elsewhere(&self, id: CardId, description: &CardDescription) -> bool {
         self.cards_of(id.node)
             .any(|(other, card)| other != id && card.slices > 0 && is_same_card(&card.description, description))
@@ -344,7 +344,7 @@ impl State {
     }
 }
 
-/// Whether two declarations are of the same piece of hardware.
+/// Returns whether two declarations describe the same piece of hardware.
 fn is_same_card(one: &CardDescription, other: &CardDescription) -> bool {
     one.uuid == other.uuid && one.kind == other.kind && one.vendor == other.vendor && one.model == other.model
 }

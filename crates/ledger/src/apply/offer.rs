@@ -1,4 +1,4 @@
-//! What cards offer when the pool's policy makes them offer more than they are rated for (oversubscription).
+//! The blocks that cards offer when the pool's policy makes them offer more than they are rated for (oversubscription).
 //!
 //! The policy is a setting, a change of it a log entry (law L6): free blocks come and go at once, held ones stay as
 //! they are. A card on which a slice relies on more than isolation `shared` is not oversubscribed before that slice is
@@ -23,7 +23,7 @@ impl State {
         if policy > Percent::WHOLE && self.has_isolated_slice(id) { Percent::WHOLE } else { policy }
     }
 
-    /// Whether a worker relies on more than isolation `shared` on a card.
+    /// Returns whether a worker relies on more than isolation `shared` on a card.
     pub(crate) fn has_isolated_slice(&self, id: CardId) -> bool {
         self.allocations_on(id.node).any(|allocation| {
             let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// What the host of a card offers to workers.
+    /// The capacity that the host of a card offers to workers; `None`: not known, and not limited.
     pub(super) fn host_of(&self, id: CardId) -> Option<HostCapacity> {
         self.nodes.get(&id.node).and_then(|node| node.description.host)
     }

@@ -65,7 +65,7 @@ impl State {
         });
     }
 
-    /// What a job holds is on its way back.
+    /// Records that an amount which a job holds is on its way back.
     pub(super) fn charge_leaving(&mut self, job: JobId, amount: QueueAmount) {
         self.charge(job, |queue, firm| {
             queue.leaving = queue.leaving.plus(amount);
@@ -85,8 +85,8 @@ impl State {
         });
     }
 
-    /// Whether what an allocation holds counts as on its way back: it is told to stop, or it is the target of a move
-    /// whose source is not.
+    /// Returns whether the amount of an allocation counts as on its way back: the allocation is told to stop, or it is
+    /// the target of a move whose source is not.
     pub(super) fn is_leaving(&self, allocation: &Allocation) -> bool {
         let phase = || self.jobs.get(&allocation.job).and_then(|job| self.move_phase(job));
         match allocation.phase {
@@ -189,7 +189,8 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// What queues have held counts under the half-life of that time: it is summed up to now before another one counts.
+    /// Changes the half-life of all past use: it is summed up to now under the old half-life, before the new one
+    /// counts.
     fn rescale_past_use(&mut self, old: Duration) {
         let (now, new) = (self.time, half_life(&self.config));
         let names: Vec<String> = self.queues().map(|queue| queue.settings.name.clone()).collect();

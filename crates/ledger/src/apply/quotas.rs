@@ -1,4 +1,4 @@
-//! What the checkpoints of queues take, and the bounds of it.
+//! The bytes that the checkpoints of queues take, and their bounds.
 //!
 //! A queue with a bound keeps to it by giving up what its jobs keep in reserve, the oldest first: all but the newest of
 //! each job, the newest that outlives the loss of a node, the one that is being copied so that it does, and what an
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// What the jobs of a queue and of those below it can give up, the oldest first.
+    /// The checkpoints that the jobs of a queue and of those below it can give up, the oldest first.
     fn spare_checkpoints(&self, queue: &str) -> Vec<(LogTime, JobId, CheckpointKey)> {
         let is_below = |other: &&str| self.queue_line(other).iter().any(|name| name == queue);
         let below: BTreeSet<&str> = self.queues().map(|queue| queue.settings.name.as_str()).filter(is_below).collect();

@@ -1,4 +1,4 @@
-//! Who may be made to give way for a grant (law L4), checked against the state as it is when the entry is applied.
+//! Checks of the victims of a grant (law L4), against the state as it is when the entry is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ impl Amount {
     }
 }
 
-/// What the victims of one grant give back.
+/// The amounts that the victims of one grant give back.
 #[derive(Default)]
 struct Returned {
     /// By queue, those below it counted.
@@ -39,9 +39,9 @@ impl Returned {
     }
 }
 
-/// What all victims of one grant mean to queues.
+/// The effect of all victims of one grant on queues.
 struct Recalls {
-    /// What they give back together.
+    /// The amounts that all victims give back together.
     all: Returned,
     /// By queue that a victim names, what of it is for such jobs.
     lenders: BTreeMap<String, Held>,
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// What of a queue is for the jobs that name it, beside the queues below it.
+    /// The part of a queue that is for the jobs that name it, without the queues below it.
     fn own_part(&self, queue: &Queue) -> Held {
         let below =
             self.queues().filter(|below| below.settings.parent == queue.settings.name).map(|below| held_of(below));
@@ -165,7 +165,7 @@ impl State {
     }
 }
 
-/// What a queue holds, and what of that is guaranteed.
+/// The amount that a queue holds, and its guarantee.
 fn held_of(queue: &Queue) -> Held {
     Held { all: queue.standing(), firm: queue.firm, guaranteed: queue.settings.guaranteed }
 }

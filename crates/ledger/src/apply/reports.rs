@@ -1,4 +1,4 @@
-//! What agents report of workers, and what follows from it for the attempt and the job.
+//! Reports of agents about workers, and their consequences for the attempt and the job.
 
 use std::sync::Arc;
 
@@ -218,9 +218,9 @@ impl State {
         }
     }
 
-    /// Whether a worker that ended so tells why another one of its gang had failed: programs fail when one that they
-    /// talk to is gone, often before it is known that its node is, and a slice server when its program does, which may
-    /// be heard of later.
+    /// Returns whether the end of this worker explains the failure of another worker of its gang: programs fail when a
+    /// peer is gone, often before the loss of its node is known, and a slice server fails when its program does, whose
+    /// end may be reported later.
     fn explains(&self, job: &Job, allocation: &Allocation, rank: Rank, (cause, ending): (StopCause, Ending)) -> bool {
         let failed = matches!(job.ending, Some(Ending::Failed | Ending::Retry))
             && matches!(job.reason, Reason::NonZeroExit { .. } | Reason::Signalled { .. });
@@ -291,15 +291,15 @@ impl State {
     }
 }
 
-/// Whether all programs of an allocation have ended well whose other workers only serve them: it is over then, whatever
-/// those do.
+/// Returns whether all programs of an allocation have ended well and its other workers only serve them: the allocation
+/// is over then, whatever the others do.
 fn has_served(job: &Job, allocation: &Allocation) -> bool {
     let card = &job.spec.virtual_card;
     let succeeded = |worker: &Worker| worker.exit.as_ref().is_some_and(WorkerExit::succeeded);
     card.serves_across_nodes() && allocation.programs(card).all(succeeded)
 }
 
-/// How an attempt ends when one of its workers ended like this, and why.
+/// The ending of an attempt one of whose workers ended with `exit`, and the reason.
 fn verdict(job: &Job, node: NodeId, exit: &WorkerExit, blame_takes_several_nodes: bool) -> (Ending, Reason) {
     if exit.succeeded() {
         return (Ending::Completed, Reason::Exited);

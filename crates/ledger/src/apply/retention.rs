@@ -9,7 +9,7 @@ use crate::rule::Rule;
 use crate::state::State;
 use crate::units::LogTime;
 
-/// What one entry forgets at most, beside twice as much as it may have added.
+/// Most requests, and most ended jobs, that one entry forgets, besides two for each of its commands.
 const BASE_BATCH: usize = 64;
 
 impl State {
@@ -72,16 +72,16 @@ impl State {
         JobState::ALL.iter().filter(|state| state.is_terminal()).map(|state| self.job_count(*state)).sum()
     }
 
-    /// Whether a request with this id, which is not remembered, may have been answered before. A floor beyond all
-    /// clocks comes from a client whose clock was wrong, and says nothing.
+    /// Returns whether a request with this id, which is not remembered, may have been answered before. A floor beyond
+    /// all clocks comes from a client whose clock was wrong, and is ignored.
     pub(super) fn may_be_forgotten(&self, id: RequestId) -> bool {
         let floor = self.request_floor;
         let says_something = floor != LogTime(0) && floor <= self.time.after(REQUEST_AHEAD);
         self.follows(Rule::ForgottenRequestsRefused) && says_something && id.made_at().is_some_and(|made| made <= floor)
     }
 
-    /// Whether an id was made so lately, by some clock, that ids to come may be older: it is remembered whatever the
-    /// limits say, or one that is forgotten would make theirs look old.
+    /// Returns whether an id was made so recently, by some clock, that ids to come may be older: it is remembered
+    /// whatever the limits say, since ids to come would look old if it were forgotten.
     fn is_of_now(&self, id: RequestId) -> bool {
         let lately = |made: LogTime| self.time.since(made) < REQUEST_AHEAD && made <= self.time.after(REQUEST_AHEAD);
         self.follows(Rule::LateRequestsRemembered) && id.made_at().is_some_and(lately)

@@ -1,5 +1,5 @@
-//! What an allocation must satisfy, checked against the state as it is when the entry is applied: a stale plan can do
-//! no harm.
+//! The conditions that an allocation must satisfy, checked against the state as it is when the entry is applied: a
+//! stale plan can do no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,7 +219,7 @@ impl State {
         Ok(())
     }
 
-    /// What a job holds, as far as it counts in a queue.
+    /// The amount that a job holds, as far as it counts in a queue.
     fn held_in_queue(&self, job: JobId, queue: &str) -> QueueAmount {
         let Some(job) = self.jobs.get(&job) else { return QueueAmount::default() };
         if !self.queue_line(&job.spec.queue).iter().any(|name| name == queue) {

@@ -1,5 +1,4 @@
-//! What is done with a job that is interrupted: how it is suspended, what happens when its node is cut off, and how
-//! often it is tried again.
+//! Policies for a job that is interrupted: its suspension, the cut-off of its node, and further attempts.
 
 use std::time::Duration;
 
@@ -21,14 +20,14 @@ pub enum CheckpointMode {
 }
 
 impl CheckpointMode {
-    /// Whether it can stand in for another mode that is not possible at the moment.
+    /// Returns whether this mode can stand in for another one that is not possible at the moment.
     #[must_use]
     pub fn is_one_for(self, mode: Self) -> bool {
         self == Self::Requeue || (self, mode) == (Self::Cooperative, Self::Transparent)
     }
 }
 
-/// How a job is suspended.
+/// Policy for suspending a job and for keeping its checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CheckpointPolicy {
     pub mode: CheckpointMode,
@@ -36,17 +35,17 @@ pub struct CheckpointPolicy {
     pub signal: String,
     /// Time until it is killed.
     pub grace: Duration,
-    /// How often a cooperative program is asked to save while it runs on; `None`: only when it is stopped.
+    /// Interval at which a cooperative program is asked to save while it runs on; `None`: only when it is stopped.
     pub every: Option<Duration>,
     /// Checkpoints that are kept, the newest that count; `None`: [`CHECKPOINTS_KEPT`].
     pub keep: Option<u32>,
-    /// How a program is saved that was to be dumped and cannot be: [`CheckpointMode::Cooperative`], what it writes when
-    /// it is told to stop; [`CheckpointMode::Requeue`], not at all.
+    /// Mode for a program that was to be dumped and cannot be: [`CheckpointMode::Cooperative`] saves what it writes
+    /// when it is told to stop; [`CheckpointMode::Requeue`] saves nothing.
     pub fallback: CheckpointMode,
 }
 
 impl CheckpointPolicy {
-    /// How many that count are kept.
+    /// The number of checkpoints that are retained, of those that count.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.keep.map_or(CHECKPOINTS_KEPT, |keep| keep as usize)
@@ -66,7 +65,7 @@ impl Default for CheckpointPolicy {
     }
 }
 
-/// What happens to the work when its node is cut off for longer than its lease.
+/// Policy for the work when its node is cut off for longer than its lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnDisconnect {
     /// It is stopped and tried elsewhere.
@@ -76,7 +75,7 @@ pub enum OnDisconnect {
     Keep,
 }
 
-/// What happens after a failed attempt.
+/// Policy for retries after a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RetryPolicy {
     /// Retries after the first attempt.

@@ -1,4 +1,4 @@
-//! What the state answers: everything that is read of it, by the ledger itself and by others.
+//! Queries of the state: everything that the ledger itself and others read of it.
 
 use std::sync::Arc;
 
@@ -171,14 +171,14 @@ impl State {
         self.requests.get(&id)
     }
 
-    /// When the newest request id that was forgotten was made; zero while none was. Of an id that was made then or
+    /// The time at which the newest forgotten request id was made; zero while none was. For an id that was made then or
     /// before, and is not remembered, nobody knows whether it was answered.
     #[must_use]
     pub const fn request_floor(&self) -> LogTime {
         self.request_floor
     }
 
-    /// How many answered requests are remembered.
+    /// The number of answered requests that are remembered.
     #[must_use]
     pub const fn requests_remembered(&self) -> u64 {
         self.requests_held
@@ -190,20 +190,20 @@ impl State {
         self.counts
     }
 
-    /// What workers hold of a node's host.
+    /// The resources of a node's host that workers hold, or were promised.
     #[must_use]
     pub fn host_use(&self, node: NodeId) -> HostUse {
         self.host_use.get(&node).copied().unwrap_or_default()
     }
 
-    /// What a node's host has left; `None` when its capacity is not known, and not limited.
+    /// The resources that a node's host has left; `None` when its capacity is not known, and not limited.
     #[must_use]
     pub fn host_left(&self, node: NodeId) -> Option<HostRequest> {
         let capacity = self.nodes.get(&node)?.description.host?;
         Some(self.host_use(node).left_of(capacity))
     }
 
-    /// What the pool's cards offer in all, by class of card.
+    /// Total capacity of the pool's cards, by class of card.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
@@ -242,7 +242,8 @@ impl State {
         self.compacted
     }
 
-    /// What has been touched since this was asked last. Only the owner of the state asks; copies keep their own list.
+    /// Takes the list of what was touched since the last call. Only the owner of the state calls it; copies have their
+    /// own list.
     pub fn take_touched(&mut self) -> Vec<Touched> {
         self.settle();
         let mut touched = std::mem::take(&mut self.touched);
@@ -251,7 +252,7 @@ impl State {
         touched
     }
 
-    /// Whether the node is known and heard from.
+    /// Returns whether the node is known and ready.
     #[must_use]
     pub fn is_ready(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.state == NodeState::Ready)

@@ -1,10 +1,10 @@
-//! Why something written down cannot be read.
+//! Errors of reading commands and snapshots.
 
 use super::FORMAT;
 use super::field::{FieldError, FieldProblem};
 use crate::level::Level;
 
-/// Why a command or a snapshot cannot be read. The member that meets it stops (law L7).
+/// The reason why a command or a snapshot cannot be read. The member that meets it stops (law L7).
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// It was written in a format that this release does not know.
@@ -61,7 +61,7 @@ pub enum WireError {
     /// A snapshot ends before its last record, or its records are not those that it announces.
     #[error("the snapshot is not whole: {problem}; fetch it again")]
     NotWhole {
-        /// What is missing or out of order.
+        /// The part that is missing or out of order.
         problem: String,
     },
 }

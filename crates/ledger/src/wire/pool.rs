@@ -109,7 +109,7 @@ pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSetti
     })
 }
 
-/// What a queue calls idle, and what follows.
+/// Reads the idle ladder of a queue.
 ///
 /// # Errors
 /// When a time of it is none.

@@ -7,7 +7,7 @@ use crate::checkpoint::CheckpointKey;
 use crate::ids::{JobId, NodeId};
 use crate::reason::{Reason, reasons};
 
-/// What goes with a reason: each type has one field of the message.
+/// A value that goes with a reason: each type has one field of the message.
 trait Part: Sized {
     fn keep(&self, message: &mut stored::Reason);
 

@@ -174,7 +174,7 @@ pub(super) fn answer_of_record(answer: &stored::AnsweredRequest) -> Result<(Requ
     Ok((id, answer))
 }
 
-/// What a queue has held in the past, and until when it is closed; `None` when it never held anything and never was.
+/// The record of a queue's past use and of when it opens; `None` when it never held anything and was never closed.
 pub(super) fn past_record(queue: &Queue) -> Option<stored::QueuePast> {
     let PastUse { compute, memory, counted_to } = queue.past;
     let says_something = queue.past != PastUse::default() || queue.closed_until != LogTime::default();

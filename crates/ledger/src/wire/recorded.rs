@@ -1,4 +1,4 @@
-//! What each thing of the state hashes to: the records that a snapshot keeps of it.
+//! Hashes of the things of the state: of the records that a snapshot keeps of each.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn bytes_of(record: Record) -> Vec<u8> {
     stored::SnapshotRecord { record: Some(record) }.encode_to_vec()
 }
 
-/// What is submitted with a job may be long and never changes: its hash is taken once and stands for it in the job's.
+/// Hashes a spec, which may be long and never changes: its hash is taken once and stands for it in that of the job.
 pub(crate) fn hash_of_spec(spec: &JobSpec) -> u128 {
     xxh3_128(&spec_to_wire(spec).encode_to_vec())
 }

@@ -23,7 +23,7 @@ use crate::standing::millis;
 use crate::units::{Epoch, LogTime, Revision};
 use crate::window::WindowOf;
 
-/// What errors call a command.
+/// The name of a command in errors.
 const WHAT: &str = "a command of the log";
 
 /// The command as the log keeps it, which every member can read at the level in force.

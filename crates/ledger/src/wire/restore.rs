@@ -26,9 +26,9 @@ use crate::queue::Queue;
 use crate::state::{AnsweredRequest, PersistentMap, State};
 use crate::units::{BlockNumber, LogTime, Revision};
 
-/// What errors call a snapshot.
+/// The name of a record in errors.
 const WHAT: &str = "a record of the snapshot";
-/// What errors call its header.
+/// The name of the header in errors.
 const HEADER: &str = "the header of the snapshot";
 /// Longest record: no release writes longer ones, and a damaged length must not make the reader wait for gigabytes.
 const RECORD_LIMIT: usize = 64 << 20;
@@ -58,7 +58,7 @@ fn not_whole(problem: impl Into<String>) -> WireError {
     WireError::NotWhole { problem: problem.into() }
 }
 
-/// What has been read so far.
+/// The content of the records read so far; the last record, the trailer, may be missing.
 #[derive(Default)]
 struct Restore {
     records: u64,

@@ -45,7 +45,7 @@ pub struct SnapshotChunks {
     buffer: Vec<u8>,
 }
 
-/// What is written next: within a section of things, those after the named one.
+/// The section that is written next: within a section of things, the things after the named one.
 enum Section {
     Header,
     Nodes(Option<NodeId>),
@@ -170,8 +170,9 @@ impl Writer<'_> {
     }
 }
 
-/// What the state is, apart from the things in it and from its digest. Taken apart field by field, so that a new field
-/// of the state cannot be forgotten here: it is either written, or named among those that are computed on reading.
+/// The header: the state apart from the things in it and from its digest. Taken apart field by field, so that a new
+/// field of the state cannot be forgotten here: it is either written, or named among those that are computed on
+/// reading.
 fn header(state: &State) -> stored::SnapshotHeader {
     let State {
         revision,

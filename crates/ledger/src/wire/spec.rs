@@ -183,7 +183,7 @@ fn request_to_wire(request: &VirtualCardRequest) -> v1::VirtualCardRequest {
     }
 }
 
-/// What a worker needs of its host, or holds of it.
+/// Reads the host resources that a worker needs or holds.
 #[must_use]
 pub fn host_from_wire(host: v1::HostRequest) -> HostRequest {
     HostRequest { cpu: MilliCpus(host.milli_cpus), memory: Mebibytes(host.memory_mib) }

@@ -11,7 +11,7 @@ pub struct Name {
     pub rank: u32,
 }
 
-/// What an agent says of a worker.
+/// An agent's report of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Said {
     Running,
@@ -50,17 +50,17 @@ pub struct Worker {
     pub granted: bool,
     /// The leader's word that the ledger has settled it.
     pub settled: bool,
-    /// What the leader has acknowledged.
+    /// The report that the leader has acknowledged.
     pub told: Option<Said>,
 }
 
 impl Worker {
-    /// Whether it may use its blocks.
+    /// Returns whether the worker may use its blocks.
     pub const fn holds(&self) -> bool {
         matches!(self.life, Life::Computes | Life::Stopping | Life::Stuck)
     }
 
-    /// What is to be said of it. `believed`: a kill is taken for done once it is ordered.
+    /// The report that is due for the worker. `believed`: a kill is taken for done once it is ordered.
     pub const fn says(&self, believed: bool) -> Option<Said> {
         match self.life {
             Life::Waiting => None,
@@ -81,7 +81,7 @@ impl Worker {
     }
 }
 
-/// What should become of a worker.
+/// The desired fate of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Desire {
     Run(JobId),
@@ -98,11 +98,11 @@ pub struct Orders {
 /// A session, with both of its ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
-    /// Whether the leader at its other end was deposed since.
+    /// True if the leader at its other end has been deposed, before the session began or since.
     pub deposed: bool,
     /// Complete orders were given.
     pub begun: bool,
-    /// What the leader was told of workers: whether they may be there.
+    /// The workers that the leader was told of, each with whether it may be there.
     pub present: BTreeMap<Name, bool>,
     pub ordered: BTreeMap<Name, Desire>,
     /// Under way to the agent.
@@ -132,7 +132,7 @@ impl Agent {
         self.session = Some(Session { deposed, begun: false, present, ordered, orders: None, report: Some(report) });
     }
 
-    /// What the leader has not acknowledged.
+    /// The reports that the leader has not acknowledged.
     pub fn news(&self, believed: bool) -> BTreeMap<Name, Said> {
         let unsaid = |(name, worker): (&Name, &Worker)| {
             worker.says(believed).filter(|said| worker.told != Some(*said)).map(|said| (*name, said))
@@ -211,7 +211,7 @@ impl Agent {
 }
 
 impl Session {
-    /// What the leader has to order now; mirrors the controller's order book.
+    /// The orders that the leader has to give now; mirrors the controller's order book.
     pub fn changes(&self, node: NodeId, view: &State, early_target: bool) -> Orders {
         let desired = self.desired(node, view, early_target);
         let mut list: BTreeMap<Name, Desire> = BTreeMap::new();
@@ -254,7 +254,7 @@ impl Session {
         desires
     }
 
-    /// Whether all that may be there is granted.
+    /// Returns whether every worker that may be there is granted.
     pub fn holds_only_granted(&self, view: &State) -> bool {
         let granted = |name: &Name| {
             let allocation = view.allocation(tessera_ledger::AllocationId(name.allocation));

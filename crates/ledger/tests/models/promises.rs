@@ -1,4 +1,4 @@
-//! What must hold in every state, and how a world is explored.
+//! Properties that must hold in every state, and the exploration of a world.
 
 #![expect(clippy::print_stdout, reason = "what was explored is shown to whoever runs it by hand")]
 
@@ -80,7 +80,7 @@ pub fn breaks(setting: &Setting, flaw: Flaw, promise: &str) {
     assert!(broken.contains(&promise), "{flaw:?}: expected to break: {promise}; broken: {broken:?}");
 }
 
-/// Whether a walk has only entered a state, or has left it again.
+/// Progress of a walk through a state: only entered, or left again.
 #[derive(Clone, Copy, PartialEq)]
 enum Visit {
     Entered,

@@ -1,4 +1,4 @@
-//! What can happen in a world, and what comes of it.
+//! The steps that can happen in a world, and their outcomes.
 
 mod outcomes;
 
@@ -21,7 +21,7 @@ pub enum Step {
     Cancel(JobId),
     /// Placement decides against the ledger as it is now.
     Decide,
-    /// What it decided is committed.
+    /// The decision of placement is committed.
     Commit,
     /// An agent says hello to the leader, or to one that was deposed.
     Connect {
@@ -243,7 +243,7 @@ impl Protocol {
     }
 }
 
-/// What the workers of each node are doing, for what must hold of them.
+/// The computing workers of each job, each with its node, for the properties that must hold of them.
 pub fn by_job(world: &World) -> BTreeMap<JobId, Vec<(usize, Name)>> {
     let mut jobs: BTreeMap<JobId, Vec<(usize, Name)>> = BTreeMap::new();
     for (node, agent) in world.agents.iter().enumerate() {

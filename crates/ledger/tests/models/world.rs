@@ -32,7 +32,7 @@ pub enum Flaw {
     MovesLeftBehind,
 }
 
-/// How often each fault, and each thing that people do, still happens.
+/// The number of times that each fault, and each action of people, can still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Left {
     pub breaks: u8,
@@ -58,12 +58,12 @@ pub struct Setting {
     pub flaw: Option<Flaw>,
     /// Nodes with one card of one block.
     pub nodes: usize,
-    /// So many of them, from the first, are expired, lost, restarted, and misled by leaders that were deposed.
+    /// Number of nodes, from the first, that are expired, lost, restarted, and misled by leaders that were deposed.
     /// Placement goes to the first nodes first, so where nodes are alike one is enough.
     pub faulty: usize,
     pub jobs: Vec<Submission>,
     pub left: Left,
-    /// What must be seen to happen, so that the promises are not empty.
+    /// Events that must be seen to happen, so that the promises are not empty.
     pub seen: fn() -> Vec<Property<Protocol>>,
 }
 
@@ -71,7 +71,7 @@ pub struct Setting {
 pub struct World {
     pub ledger: State,
     pub term: u64,
-    /// What a leader of the term before still believes.
+    /// The state that a leader of the term before still believes.
     pub deposed: Option<State>,
     /// Decided, on its way into the log.
     pub plan: Option<Plan>,
@@ -115,13 +115,13 @@ impl World {
         Owner { allocation, epoch, rank: Rank(name.rank) }
     }
 
-    /// Whether a loss is on its way that the ledger would accept.
+    /// Returns whether a loss is on its way that the ledger would accept.
     pub fn is_condemned(&self, node: NodeId) -> bool {
         let epoch = self.ledger.node(node).map(|node| node.epoch);
         self.loss.is_some_and(|(lost, judged)| lost == node && Some(judged) == epoch)
     }
 
-    /// What tells states of the ledger apart.
+    /// Hashes the properties that distinguish states of the ledger.
     fn hash_ledger(view: &State, hasher: &mut impl Hasher) {
         for node in view.nodes() {
             (node.state, node.description.incarnation).hash(hasher);
@@ -165,7 +165,7 @@ impl World {
         hasher.digest128()
     }
 
-    /// Whether anybody may still listen to the leader that was deposed.
+    /// Returns whether any agent may still listen to the leader that was deposed.
     pub fn is_deposed_heard(&self) -> bool {
         self.agents.iter().any(|agent| agent.highest_term < self.term)
     }

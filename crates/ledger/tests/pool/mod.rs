@@ -14,7 +14,7 @@ pub use tessera_testkit::node;
 pub struct Pool {
     pub state: State,
     pub time: u64,
-    /// What was applied.
+    /// The entries that were applied.
     pub log: Vec<(EntryPosition, Vec<Request>)>,
 }
 

@@ -11,7 +11,7 @@ use tessera_ledger::{
 use super::{first_fit, hosts, pick, plan};
 use crate::pool::{card, exited, node, numbered, saved, spec, stopped};
 
-/// What to do next; the numbers choose among what there is.
+/// The next step; the numbers choose among what there is.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Submit { tflops: u8, priority: u8, gang: u8, span: u8, flags: u8 },
@@ -74,7 +74,7 @@ fn note_idle(state: &State, job: JobId, step: Option<IdleStep>) -> Command {
     Command::NoteIdle { job, attempt: of.map_or(0, |job| job.attempts), since, step }
 }
 
-/// What follows soon for jobs that are idle.
+/// A ladder whose steps follow soon for jobs that are idle.
 fn idle() -> IdlePolicy {
     let after = |seconds| Some(std::time::Duration::from_secs(seconds));
     IdlePolicy {

@@ -97,7 +97,7 @@ fn close(whose: WindowOf, time: LogTime) -> Command {
     Command::CloseUntil { whose, windows: nights(), time }
 }
 
-/// What follows for jobs that are idle: every step after a time of its own.
+/// A ladder for jobs that are idle: every step after a time of its own.
 pub fn idle() -> IdlePolicy {
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     IdlePolicy {

@@ -20,14 +20,14 @@ use tonic::transport::{Channel, Endpoint};
 use super::page::metrics_of;
 use super::{CollectorError, Service};
 
-/// How often metrics are sent where the environment does not say; the standard's own default.
+/// The interval between sendings of metrics where the environment sets none; the standard's own default.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How long sending them may take where the environment does not say; the standard's own default.
+/// The time limit for sending metrics where the environment sets none; the standard's own default.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last sending may take: the process is about to end.
+/// The time limit for the last sending: the process is about to end.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Where metrics go, once a collector is named.
+/// The destination of metrics, once a collector is named.
 static SINK: OnceLock<Sink> = OnceLock::new();
 
 type Header = (MetadataKey<Ascii>, MetadataValue<Ascii>);

@@ -1,4 +1,4 @@
-//! Where spans and metrics go: a collector that speaks OTLP over gRPC.
+//! The destination of spans and metrics: a collector that speaks OTLP over gRPC.
 //!
 //! What the standard's environment variables say counts: who a process is (`OTEL_SERVICE_NAME`,
 //! `OTEL_RESOURCE_ATTRIBUTES`), what is kept (`OTEL_TRACES_SAMPLER`), what is sent and how often
@@ -23,12 +23,13 @@ pub(crate) use metrics::push;
 
 use crate::span;
 
-/// How long ended spans wait for others to be sent with. What a process that is killed had not sent is lost.
+/// The longest time that ended spans wait for others to be sent with. Spans that a killed process had not sent are
+/// lost.
 const SPANS_WAIT: Duration = Duration::from_secs(1);
-/// How long the last spans may take to be sent.
+/// The time limit for sending the last spans.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Who tells, in the words of the semantic conventions.
+/// The reporting process, in the words of the semantic conventions.
 #[derive(Clone, Debug)]
 pub struct Service {
     /// `service.name`, where the environment does not say.

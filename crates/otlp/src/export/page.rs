@@ -108,7 +108,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where the text of a label ends: at the first quotation mark that is not escaped.
+/// The end of a label's text: the position of the first quotation mark that is not escaped.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {

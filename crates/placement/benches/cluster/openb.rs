@@ -27,7 +27,8 @@ const NODES: [(u32, u64, u64, u32, &str); 15] = [
     (1, 82, 336, 8, "V100M16"),
 ];
 
-/// What jobs ask for: how many of a thousand, cards, thousandths of one.
+/// The requests of jobs: jobs in a thousand, cards (zero: the processor card), compute per card in thousandths of a
+/// GPU.
 const REQUESTS: [(u64, u32, u64); 16] = [
     (480, 1, 1000),
     (132, 1, 810),

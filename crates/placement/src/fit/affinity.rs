@@ -19,40 +19,40 @@ use crate::demand::Demand;
 use crate::index::Index;
 use crate::index::node::NodeEntry;
 
-/// What all data together count.
+/// The worth of having all data that a job reads, on the scale of label weights; a part counts in proportion.
 const DATA: u32 = 100;
 
 impl Demand {
-    /// Whether it has wishes that must be met.
+    /// Returns whether the job has wishes that must be met.
     pub(crate) fn has_hard_wishes(&self) -> bool {
         !self.affinity.together.is_empty() || !self.affinity.avoid.is_empty()
     }
 
-    /// Whether its virtual cards go where the most room is.
+    /// Returns whether its virtual cards go where the most room is.
     pub(crate) fn spreads(&self, index: &Index) -> bool {
         index.surroundings.packing(self.packing, &self.queue) == Packing::Spread
     }
 
-    /// Whether a gang is placed by its wishes, rather than by the price of room.
+    /// Returns whether the gang is placed by its wishes, rather than by the price of room.
     pub(crate) fn goes_by_wishes(&self, index: &Index) -> bool {
         !self.affinity.is_empty() || self.spreads(index)
     }
 }
 
-/// What a node has of the labels that are preferred: the sum of their weights.
+/// The sum of the weights of the preferred labels that a node carries.
 #[must_use]
 pub fn preferred(affinity: &Affinity, node: &Node) -> u32 {
     let met = affinity.preferred.iter().filter(|label| node.description.label(&label.key) == Some(&label.value));
     met.fold(0, |sum, label| sum.saturating_add(label.weight))
 }
 
-/// How many of the data that a job reads are on a node's disks.
+/// The number of data that a job reads and that are on a node's disks.
 #[must_use]
 pub fn cached(affinity: &Affinity, node: &Node) -> usize {
     affinity.data.iter().filter(|name| node.description.cached.contains(*name)).count()
 }
 
-/// What a node is worth to a job: its preferred labels, and the data on its disks.
+/// The worth of a node to a job: its preferred labels, and the data on its disks.
 pub(super) fn worth(affinity: &Affinity, node: &Node) -> u32 {
     let hits = u32::try_from(cached(affinity, node)).unwrap_or(u32::MAX);
     let all = u32::try_from(affinity.data.len()).unwrap_or(u32::MAX).max(1);
@@ -119,7 +119,7 @@ pub(crate) fn demands_by_region(index: &Index, demand: &Demand) -> Vec<Demand> {
     by_value(index, key, considered(index, demand)).into_values().map(|nodes| demand.among(nodes)).collect()
 }
 
-/// Whether a worker may go to a node, and finds something free there.
+/// Returns whether a worker may go to a node, and finds free blocks on an accepted card there.
 pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &NodeEntry) -> bool {
     let avoid = &demand.affinity.avoid;
     demand.fits_node(node, 1)
@@ -127,13 +127,14 @@ pub(super) fn is_possible(index: &Index, demand: &Demand, id: NodeId, node: &Nod
         && (avoid.is_empty() || !index.surroundings.has(id, avoid))
 }
 
-/// What the cards of a node that are accepted have left, in thousandths of a TFLOPS.
+/// Free compute of the accepted cards of a node, in thousandths of a TFLOPS.
 fn compute_left(index: &Index, demand: &Demand, id: NodeId) -> u64 {
     index.node(id).map_or(0, |node| spread::left_on(node, &demand.offers).0)
 }
 
-/// How soon a node's turn comes; less is sooner: what it is worth, with spreading its own workers, its room, how busy
-/// it is.
+/// The rank of a node among those of equal zones; the least takes the next worker. Greater worth goes first; when the
+/// virtual cards spread, then fewer workers of the gang on the node; then more room when they spread, else less; then
+/// the lower load; then the lower number.
 type Turn = (Reverse<u32>, u32, u64, Percent, NodeId);
 
 /// The nodes that could take a further worker.
@@ -168,7 +169,7 @@ impl Turns {
         turns
     }
 
-    /// Whose turn it is.
+    /// The position in `nodes` of the node that takes the next worker; `None`: no node is left.
     fn next(&self) -> Option<usize> {
         let turn = |place: &usize| (self.zones[self.nodes[*place].0], self.nodes[*place].1);
         (0..self.nodes.len()).min_by_key(turn)

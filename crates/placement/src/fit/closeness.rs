@@ -1,5 +1,4 @@
-//! How close cards are to one another: fabric, PCIe switch, NUMA node and node as agents report it, then the rack, then
-//! the pool.
+//! Closeness of cards: fabric, PCIe switch, NUMA node and node as agents report it, then the rack, then the pool.
 
 use tessera_ledger::{CardId, LinkKind};
 

@@ -22,10 +22,10 @@ use closeness::distance_to_all;
 
 pub(crate) use share::Share;
 
-/// How many nodes of a class with blocks enough are looked at; beyond that a gang goes to several nodes.
+/// Most nodes of a class with enough blocks that are looked at; beyond that a gang goes to several nodes.
 const NODES_TRIED: usize = 512;
 
-/// Where a gang goes.
+/// The workers of a gang on their cards, and the renumbering that they need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// Its workers in order of rank.
@@ -72,12 +72,12 @@ pub(crate) fn place(index: &mut Index, demand: &Demand) -> Result<Placement, Sho
     place_well(index, demand).or_else(|_| seats::take(index, demand, &seats))
 }
 
-/// What a gang would take now, if it fits; changes nothing.
+/// Returns the placement that a gang would take now, if it fits; changes nothing.
 pub(crate) fn would_take(index: &mut Index, demand: &Demand) -> Option<Placement> {
     index.try_out(|index| place(index, demand)).ok()
 }
 
-/// Whether a gang fits now; changes nothing.
+/// Returns whether a gang fits now; changes nothing.
 pub(crate) fn fits(index: &mut Index, demand: &Demand) -> bool {
     would_take(index, demand).is_some()
 }
@@ -117,7 +117,7 @@ fn node_for_all(index: &Index, demand: &Demand) -> Option<NodeId> {
     demand.offers.iter().filter(|offer| may_hold_one(demand, offer)).filter_map(of_class).min().map(|(.., node)| node)
 }
 
-/// Whether cards of a class on one node may hold one virtual card.
+/// Returns whether cards of a class on one node may hold one virtual card.
 fn may_hold_one(demand: &Demand, offer: &Offer) -> bool {
     demand.span != Span::Card || demand.fits_one_card(offer)
 }
@@ -141,7 +141,7 @@ fn by_room<'a>(
     few.into_iter().flatten().chain(all.into_iter().flatten())
 }
 
-/// Whether the cards of a class on a node have room for the whole gang.
+/// Returns whether the cards of a class on a node have room for the whole gang.
 fn holds_gang(node: &NodeEntry, demand: &Demand, offer: &Offer) -> bool {
     let gang = u64::from(demand.gang);
     let cards = demand.cards_of_class(node, offer);
@@ -208,9 +208,9 @@ fn best_card(trial: &mut Trial<'_>, demand: &Demand, node: Option<NodeId>) -> Op
     Some(Share { card, blocks, memory: demand.memory })
 }
 
-/// How good a card of a given node is; less is better. A processor of the host is the last resort, a card that need not
-/// be renumbered goes before one that must be, then the card goes first that has the least left afterwards (the most
-/// for a job that is to be spread), then the one that is closest to the gang's others.
+/// Score of a card of a given node; less is better. A processor of the host is the last resort, a card that need not be
+/// renumbered goes before one that must be, then the card goes first that has the least left afterwards (the most for a
+/// job that is to be spread), then the one that is closest to the gang's others.
 type Score = (bool, bool, u64, u32, CardId);
 
 fn best_on_node(index: &Index, demand: &Demand, offer: &Offer, node: NodeId, near: &BTreeSet<CardId>) -> Option<Score> {

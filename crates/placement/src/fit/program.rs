@@ -1,6 +1,6 @@
-//! Where the program of a virtual card goes whose workers only serve it: to the node that holds most of its blocks,
-//! where that has room on its host; else to one that holds a smaller part, or to a host beside the card, those without
-//! any cards first, because no other work needs them as much.
+//! Placement of the program of a virtual card whose workers only serve it: on the node that holds most of its blocks,
+//! if its host has room; else on one that holds a smaller part; else on a host beside the card, hosts without any cards
+//! first, because no other work needs them as much.
 //!
 //! Slices ask for nothing of their hosts then, and programs for nothing of cards: which cards back a virtual card does
 //! not depend on where its program is.
@@ -36,7 +36,7 @@ fn node_of(index: &mut Index, demand: &Demand, workers: &[PlannedWorker]) -> Opt
     with_its_card.or_else(|| beside(index, demand, own.first()?.1))
 }
 
-/// Whether a node may have a program of a job, and its host has room for one.
+/// Returns whether a node may have a program of a job, and its host has room for one.
 fn has_room(index: &Index, demand: &Demand, id: NodeId) -> bool {
     index.node(id).is_some_and(|node| demand.may_have_program(index, id, node) && demand.fits_program(node))
 }
@@ -51,7 +51,7 @@ fn beside(index: &mut Index, demand: &Demand, with: NodeId) -> Option<NodeId> {
 }
 
 impl Demand {
-    /// Whether a node may have a program of the job, whatever its host has left.
+    /// Returns whether a node may have a program of the job, regardless of the room left on its host.
     pub(crate) fn may_have_program(&self, index: &Index, id: NodeId, node: &NodeEntry) -> bool {
         let avoid = &self.affinity.avoid;
         node.is_grantable() && self.is_labelled(node) && (avoid.is_empty() || !index.surroundings.has(id, avoid))
@@ -69,7 +69,7 @@ impl Demand {
         move |id, node| self.may_have_program(index, id, node) && is_with(id)
     }
 
-    /// Whether a host has room for a program that is not with each worker.
+    /// Returns whether a host has room for the program of a virtual card whose workers only serve it.
     fn fits_program(&self, node: &NodeEntry) -> bool {
         node.host.is_none_or(|host| self.programs_in(host.left) > 0)
     }

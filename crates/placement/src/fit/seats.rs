@@ -24,7 +24,7 @@ pub(crate) type Seat = Vec<Share>;
 pub(crate) struct Sums([(u128, u128); CardKind::ALL.len()]);
 
 impl Sums {
-    /// What some cards have, as far as they have anything.
+    /// Adds up the free compute and memory of cards.
     pub(crate) fn of(demand: &Demand, cards: impl IntoIterator<Item = Candidate>) -> Self {
         let mut sums = Self::default();
         for card in cards {
@@ -42,7 +42,7 @@ impl Sums {
         self.0.iter_mut().zip(other.0).for_each(|(sum, other)| *sum = (sum.0 - other.0, sum.1 - other.1));
     }
 
-    /// How many virtual cards that gives at most.
+    /// The most virtual cards that these sums can back.
     pub(crate) fn virtual_cards(&self, demand: &Demand) -> u32 {
         let of_kind = |(compute, memory): &(u128, u128)| {
             let by_compute = compute.checked_div(demand.compute.into()).unwrap_or(u128::MAX);
@@ -56,9 +56,9 @@ impl Sums {
 /// A node, as far as a gang can use it.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
-    /// What its cards have left.
+    /// Its cards that have something left.
     pub(crate) cards: Vec<Candidate>,
-    /// How many workers its host has room for.
+    /// Number of workers that its host has room for.
     pub(crate) workers: u32,
 }
 
@@ -76,7 +76,7 @@ impl Site {
         seats
     }
 
-    /// What its cards have left, in thousandths of a TFLOPS.
+    /// Free compute of its cards, in thousandths of a TFLOPS.
     fn compute(&self) -> u64 {
         self.cards.iter().map(Candidate::compute).fold(0, u64::saturating_add)
     }

@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
 
-/// What one virtual card gets on one card.
+/// The part of one card that backs one virtual card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) card: CardId,
@@ -21,7 +21,7 @@ pub(crate) struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) card: CardId,
-    /// What its class can do for the job.
+    /// The offer of its class to the job.
     pub(crate) offer: Offer,
     pub(crate) free: u32,
     /// Free MiB.
@@ -30,14 +30,14 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// What is left after a share of it; `None`: nothing that could give another one.
+    /// Returns the candidate after a share of it is taken; `None`: it could not give another one.
     pub(crate) fn less(self, share: &Share, demand: &Demand) -> Option<Self> {
         let (free, memory) = (self.free - share.blocks, self.memory - share.memory);
         let usable = !demand.whole_cards && free > 0 && self.shares > 1 && memory >= demand.slice_memory;
         usable.then_some(Self { free, memory, shares: self.shares - 1, ..self })
     }
 
-    /// What its free blocks compute, in thousandths of a TFLOPS.
+    /// Compute of its free blocks, in thousandths of a TFLOPS.
     pub(super) fn compute(&self) -> u64 {
         self.offer.compute_of(self.free)
     }
@@ -125,7 +125,7 @@ fn fewest(index: &Index, mut cards: Vec<Candidate>, missing: u64) -> Vec<Candida
     cards
 }
 
-/// How many of the largest are taken before one of them gives all that is left, and what that is.
+/// Counts the largest values to take until the next one alone covers the rest; returns the count, and the rest.
 pub(super) fn largest_below(largest_first: impl Iterator<Item = u64>, missing: u64) -> (usize, u64) {
     let (mut count, mut left) = (0, missing);
     for compute in largest_first {

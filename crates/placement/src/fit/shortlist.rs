@@ -16,10 +16,10 @@ use crate::index::zones::Value;
 const LISTED: usize = 32;
 /// Nodes of one order that are looked at for that: not all of them can take a worker.
 const LOOKED_AT: usize = 1024;
-/// Where no more nodes carry something, all of them are looked at.
+/// Most carriers of a label or of data that are all looked at.
 const FEW: usize = 256;
 
-/// Where a whole gang could go: anywhere, or with `together` where its label has some value.
+/// A region that a whole gang could go to: the pool, or with `together` the nodes with one value of its label.
 pub(super) struct Region {
     value: Option<Value>,
     /// Nodes there that have something that is wished for.

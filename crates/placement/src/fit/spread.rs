@@ -37,7 +37,7 @@ pub(crate) fn on_node(index: &Index, demand: &Demand, id: NodeId) -> Option<Vec<
     teams(demand).into_iter().find_map(|team| divide(index, candidates(node, team, demand), demand))
 }
 
-/// How good a node is; less is better: the processors of hosts last, then few cards, then little left afterwards.
+/// Score of a node; less is better: the processors of hosts last, then few cards, then little left afterwards.
 type Score = (bool, usize, u64, NodeId);
 
 pub(crate) fn on_best_node(index: &Index, demand: &Demand) -> Option<Vec<Share>> {
@@ -65,7 +65,8 @@ fn attempt(index: &Index, id: NodeId, demand: &Demand, team: &[Offer]) -> Option
     Some(((last_resort, shares.len(), compute - demand.compute, id), shares))
 }
 
-/// Where only some nodes are considered, or carry the labels asked for: those, so that no others are looked at.
+/// The only nodes to look at: those that the demand is confined to (`within`), else the carriers of the rarest label
+/// asked for; `None`: all.
 pub(super) fn given_nodes<'a>(index: &'a Index, demand: &'a Demand) -> Option<&'a BTreeSet<NodeId>> {
     demand.within.as_deref().or_else(|| index.carriers.of_rarest(&demand.node_labels))
 }

@@ -1,4 +1,4 @@
-//! What placement knows of one card: a digest of the ledger's card, small enough to copy before each trial.
+//! Placement's view of one card: a digest of the ledger's card, small enough to copy before each trial.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::run::{FreeRuns, Run};
 pub(crate) struct CardEntry {
     pub(crate) id: CardId,
     pub(crate) class: ClassId,
-    /// Whether blocks of it may be granted: its node takes new work and it is healthy.
+    /// True if blocks of it may be granted: its node takes new work and it is healthy.
     pub(crate) usable: bool,
-    /// Whether it is kept from the jobs that are considered now, because an earlier one waits for it.
+    /// True while it is kept from the jobs that are considered now, because an earlier one waits for it.
     pub(crate) hidden: bool,
     pub(crate) free: FreeRuns,
     /// Blocks that somebody holds, in whatever state.
@@ -23,7 +23,7 @@ pub(crate) struct CardEntry {
     pub(crate) recoverable: u32,
     /// Blocks that the card offers.
     pub(crate) blocks: u32,
-    /// Whether its extents cannot be renumbered now.
+    /// True if its extents cannot be renumbered now.
     pub(crate) pinned: bool,
     /// Memory in MiB.
     pub(crate) memory: u64,
@@ -79,7 +79,7 @@ impl CardEntry {
         }
     }
 
-    /// What of it decides whether it could be kept for a job: not what is free of it now.
+    /// The attributes that decide whether it could be kept for a job; what is free of it now is not among them.
     pub(super) fn prospect(&self) -> impl PartialEq + use<> {
         (self.id, self.class, self.usable, self.recoverable, self.memory, self.max_slices)
     }
@@ -104,17 +104,17 @@ impl CardEntry {
         }
     }
 
-    /// Whether all of it could be granted now.
+    /// Returns whether all of it could be granted now.
     pub(crate) fn is_empty(&self) -> bool {
         self.slices == 0 && self.memory_free == self.memory && self.offered() == self.blocks
     }
 
-    /// Where the ordered sets have it: by class, by the blocks that one worker could be given now, and by free MiB.
+    /// Its key in the ordered sets: class, blocks that one worker could be given now, and free MiB.
     pub(super) fn room(&self) -> (ClassId, u32, u64) {
         (self.class, self.offered(), self.memory_free)
     }
 
-    /// Whether something fits now that did not fit when the card was as `before`, be it by preemption.
+    /// Returns whether something fits now, if only by preemption, that did not fit when the card was as `before`.
     pub(crate) fn has_more_than(&self, before: Option<&Self>) -> bool {
         let Some(before) = before.filter(|before| before.usable) else { return self.usable };
         self.usable
@@ -126,7 +126,7 @@ impl CardEntry {
                 || self.class != before.class)
     }
 
-    /// How many workers of `need` blocks and `memory` MiB it could hold now.
+    /// The number of workers of `need` blocks and `memory` MiB each that it could hold now.
     pub(crate) fn room_for(&self, need: u32, memory: u64) -> u32 {
         let by_memory = self.memory_free.checked_div(memory).unwrap_or(u64::MAX);
         let by_blocks = self.offered() / need.max(1);
@@ -134,7 +134,7 @@ impl CardEntry {
     }
 }
 
-/// Whether the ledger would renumber the card and all its free blocks would then be one run (P7, P10).
+/// Returns whether the ledger would renumber the card and all its free blocks would then be one run (P7, P10).
 fn can_renumber(card: &Card) -> bool {
     let inside = |end: u32| end <= card.blocks.0;
     card.memory_promised.0 == 0

@@ -1,4 +1,4 @@
-//! Which nodes carry a label or have data on their disks, so that they are found without looking at all nodes.
+//! Nodes by the labels they carry and the data on their disks, to be found without looking at all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ enum What {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carriers {
-    /// Those who carry a value of something.
+    /// Nodes by the attribute, and the value of it, that they carry.
     nodes: BTreeMap<(What, String), BTreeSet<NodeId>>,
 }
 

@@ -6,7 +6,7 @@ const REMEMBERED: usize = 4;
 /// Changes that are remembered in any case.
 const LEAST_REMEMBERED: usize = 64;
 
-/// What a reader has seen that has looked at nothing so far.
+/// Marks a reader that has looked at nothing so far, as its count of changes seen.
 pub(crate) const NOTHING: usize = usize::MAX;
 
 /// Things, by their positions, in the order of their changes. Changes of one thing that no reader has seen are
@@ -18,7 +18,7 @@ pub(super) struct Changes {
     first: usize,
     /// By position, one more than the number of the latest change.
     latest: Vec<usize>,
-    /// How many changes the reader has taken over that came last: no reader has seen a later one.
+    /// Number of changes taken over by the reader that came last: no reader has seen a later one.
     seen: usize,
 }
 
@@ -54,7 +54,7 @@ impl Changes {
         self.changed.clear();
     }
 
-    /// Whether all changes are remembered that a reader has not seen.
+    /// Returns whether all changes that a reader has not seen are remembered.
     pub(super) fn are_known_since(&self, seen: usize) -> bool {
         (self.first..=self.end()).contains(&seen)
     }

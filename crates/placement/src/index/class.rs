@@ -8,7 +8,7 @@ use tessera_ledger::{Card, CardId, NodeId, Precision};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClassId(pub(crate) usize);
 
-/// What makes a class: what the ledger's class says, and how many blocks such a card offers.
+/// The identity of a class: the ledger's class, and the number of blocks that such a card offers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassKey {
     pub(crate) class: CardClass,
@@ -16,7 +16,7 @@ pub(crate) struct ClassKey {
 }
 
 impl ClassKey {
-    /// Whether this is the key of a card; without making that one.
+    /// Returns whether this is the key of a card, without making that key.
     fn is_of(&self, card: &Card) -> bool {
         let (class, description) = (&self.class, &card.description);
         let rates = Precision::ALL.into_iter().filter_map(|precision| Some((precision, card.rate(precision)?)));

@@ -28,7 +28,7 @@ const MOST_COSTS: usize = 4 << 20;
 
 const MOST_COLUMNS: usize = 8192;
 
-/// What tells two requests apart when one virtual card of them is placed.
+/// The properties that tell two requests apart when one virtual card of them is placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnKey {
     /// First, because most requests differ in it.
@@ -40,7 +40,7 @@ pub(crate) struct ColumnKey {
     pub(crate) on_one_card: bool,
 }
 
-/// What one request would cost on every node, by outline.
+/// Costs of one request on every node, by outline.
 #[derive(Clone, Debug, Default)]
 struct Column {
     badness: Vec<Badness>,
@@ -55,7 +55,7 @@ struct Column {
 pub(crate) struct Columns {
     prices: Arc<Prices>,
     kept: BTreeMap<Arc<ColumnKey>, Column>,
-    /// How often a request was judged on an outline.
+    /// Number of times that a request was judged on an outline.
     pub(crate) judged: u64,
 }
 

@@ -37,7 +37,7 @@ use zones::Zones;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     pub(crate) classes: Classes,
-    /// What is on nodes beside cards.
+    /// Properties of nodes beside their cards.
     pub(crate) surroundings: Surroundings,
     /// By number, which is the order of registration.
     nodes: Vec<NodeEntry>,
@@ -56,9 +56,9 @@ pub(crate) struct Index {
     changes: Changes,
     /// Nodes that were looked at one by one.
     pub(crate) looked_at: u64,
-    /// Whether hosts have come, or have more room, or take new work again, since that was asked.
+    /// True if hosts may have come, got more room or taken new work again since that was asked last.
     hosts_freed: bool,
-    /// How often the pool has changed so that cards might be found to keep for a job for which there were none.
+    /// Number of changes of the pool by which cards to keep might be found for a job for which there were none.
     pub(crate) prospects: u64,
 }
 
@@ -194,7 +194,7 @@ impl Index {
         self.nodes.iter().enumerate().map(|(position, node)| (id_at(position), node))
     }
 
-    /// Whether programs that are not with each worker might find more room on hosts than when this was asked last.
+    /// Returns whether programs that are not with each worker might find more room on hosts than at the last call.
     pub(crate) fn take_hosts_freed(&mut self) -> bool {
         std::mem::take(&mut self.hosts_freed)
     }

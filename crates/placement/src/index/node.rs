@@ -1,4 +1,4 @@
-//! What placement knows of one node: its cards and what they have left together.
+//! Placement's view of one node: its cards and what they have left together.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::card::CardEntry;
 use super::class::ClassId;
 use super::schedule::{Holdings, Schedule};
 
-/// What the cards of one class on a node have left.
+/// Free blocks and memory of the cards of one class on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeTotal {
     class: ClassId,
@@ -17,19 +17,19 @@ pub(crate) struct NodeTotal {
     pub(crate) memory: u64,
 }
 
-/// What a host has left for workers.
+/// Resources of a host that are left for workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Host {
     pub(crate) left: HostRequest,
-    /// What is held beyond what the host offers: it offers less than it did, or an allocation waits for its victims to
-    /// stop. Given back first.
+    /// Resources held beyond what the host offers: it offers less than it did, or an allocation waits for its victims
+    /// to stop. Given back first.
     over: HostRequest,
-    /// What lost workers hold: nobody knows whether it comes back.
+    /// Resources that lost workers hold: nobody knows whether they come back.
     pub(crate) lost: HostRequest,
 }
 
 impl Host {
-    /// What a node has left; `None` when it is not known and not limited.
+    /// Reads what a node's host has left; `None`: it is not known and not limited.
     pub(crate) fn read(state: &State, node: &Node) -> Option<Self> {
         let (host, held) = (node.description.host?, state.host_use(node.id));
         let over = held.used.plus(held.promised).minus(host.whole());
@@ -46,7 +46,7 @@ impl Host {
         Self { left: self.left.plus(request.minus(self.over)), over: self.over.minus(request), ..self }
     }
 
-    /// Whether there is more of anything than in `before`.
+    /// Returns whether there is more of anything than in `before`.
     pub(crate) fn has_more_than(self, before: Self) -> bool {
         !self.left.fits_in(before.left)
     }
@@ -55,15 +55,15 @@ impl Host {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeEntry {
     pub(crate) node: Option<Arc<Node>>,
-    /// What its host has left; `None`: not limited.
+    /// Resources that its host has left; `None`: not limited.
     pub(crate) host: Option<Host>,
-    /// What of its host is kept from the jobs that are considered now, because earlier ones wait for it.
+    /// Resources of its host that are kept from the jobs considered now, because earlier ones wait for them.
     pub(crate) host_kept: HostRequest,
     /// Its cards in order of index.
     pub(crate) cards: Vec<CardEntry>,
-    /// What is held on it, as far as that was asked for.
+    /// Holdings on it, as far as they were asked for.
     pub(super) holdings: Holdings,
-    /// When what is held on it comes back, if that was asked for since it changed.
+    /// The times at which holdings on it come back; `None`: not asked for since it changed.
     pub(crate) schedule: Option<Arc<Schedule>>,
     /// Totals of the classes that have been seen on it.
     pub(super) totals: Vec<NodeTotal>,
@@ -79,7 +79,7 @@ impl NodeEntry {
         self.position(id).map(|position| &self.cards[position])
     }
 
-    /// Where a card stands in the list.
+    /// The position of a card in the list.
     pub(crate) fn position(&self, id: CardId) -> Option<usize> {
         let guess = id.index as usize;
         if self.cards.get(guess).is_some_and(|card| card.id == id) {
@@ -88,13 +88,13 @@ impl NodeEntry {
         self.cards.binary_search_by_key(&id, |card| card.id).ok()
     }
 
-    /// Whether it takes new work.
+    /// Returns whether it takes new work.
     pub(crate) fn is_grantable(&self) -> bool {
         self.node.as_ref().is_some_and(|node| node.grantable())
     }
 
-    /// What its host has for workers when everything has ended that can, less what is kept for others; `None`: not
-    /// limited.
+    /// Resources that its host has for workers once everything has ended that can, less those kept for others; `None`:
+    /// not limited.
     pub(crate) fn returning_host(&self) -> Option<HostRequest> {
         let (capacity, host) = self.node.as_ref()?.description.host.zip(self.host)?;
         Some(capacity.whole().minus(host.lost).minus(self.host_kept))

@@ -16,10 +16,10 @@ use super::node::{Host, NodeEntry, id_at};
 use super::worth::{Ask, Place, Worth};
 use crate::price::Prices;
 
-/// How a node looks to requests. Nodes with equal outlines differ in nothing but their numbers and labels.
+/// The appearance of a node to requests. Nodes with equal outlines differ in nothing but their numbers and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Outline {
-    /// What its host has left; `None`: not limited.
+    /// Resources that its host has left; `None`: not limited.
     pub(crate) host: Option<Host>,
     /// Its cards, as far as they offer anything.
     pub(crate) groups: Vec<Group>,
@@ -35,7 +35,7 @@ pub(crate) struct Group {
     pub(super) position: u16,
     /// Blocks that one worker could be given of each.
     pub(crate) offered: u32,
-    /// How many of them are one run.
+    /// Blocks of the longest free run of each.
     pub(super) largest: u32,
     pub(crate) memory: u64,
 }
@@ -71,7 +71,7 @@ impl Group {
         }
     }
 
-    /// How many of them are empty.
+    /// The number of empty cards among them.
     pub(super) fn empties(&self) -> u16 {
         if self.empty { self.count } else { 0 }
     }
@@ -81,9 +81,9 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) outline: Arc<Outline>,
-    /// Which they are; none when the position is unused.
+    /// The nodes; none when the position is unused.
     pub(crate) nodes: BTreeSet<NodeId>,
-    /// What each is worth at the prices in force, once it was asked for.
+    /// Worth of each node at the prices in force, once it was asked for.
     worth: Option<Worth>,
 }
 
@@ -165,8 +165,8 @@ impl Outlines {
         *self.of_node.get(node.0 as usize)?
     }
 
-    /// What nodes have left, as far as they have anything; in the order in which the first of those that look the same
-    /// registered. As of the last time that changes were taken over.
+    /// Outlines of nodes that have anything left, in the order in which the first node of each registered. As of the
+    /// last time that changes were taken over.
     pub(crate) fn with_room(&self) -> Vec<&Shared> {
         let used = self.shared.iter().filter(|shared| !shared.nodes.is_empty() && !shared.outline.groups.is_empty());
         let mut used: Vec<&Shared> = used.collect();

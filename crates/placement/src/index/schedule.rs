@@ -1,5 +1,5 @@
-//! When what is held on a node comes back, as far as time limits say. Read from the ledger when it is asked for,
-//! allocation by allocation and anew only of allocations that have changed, because a large node has dozens; and
+//! The times at which holdings on a node come back, as far as time limits say. Read from the ledger on demand,
+//! allocation by allocation and anew only for allocations that have changed, because a large node has dozens; and
 //! remembered until something of the node changes.
 
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub(crate) struct Hold {
     pub(crate) end: LogTime,
 }
 
-/// What one worker holds.
+/// Resources that one worker holds.
 #[derive(Clone, Debug)]
 struct Holding {
     hold: Hold,
-    /// Whether it is lost: it does not come back.
+    /// True if it is lost: it does not come back.
     lost: bool,
     host: HostRequest,
     slices: Vec<Slice>,
 }
 
-/// What the workers of each allocation hold on a node, as far as it was read since the allocation changed.
+/// Holdings of the workers of each allocation on a node, as far as they were read since the allocation changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holdings(Vec<(AllocationId, Vec<Holding>)>);
 
@@ -66,7 +66,7 @@ fn held_by(state: &State, node: NodeId, allocation: &Allocation) -> Vec<Holding>
     held.collect()
 }
 
-/// What a worker gives back of one card.
+/// Blocks and memory that a worker gives back of one card, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Release {
     pub(crate) at: LogTime,
@@ -76,7 +76,7 @@ pub(crate) struct Release {
     pub(crate) memory: u64,
 }
 
-/// What is held of a card, or of what it could offer is lost.
+/// Resources of a card that are held, or that are lost of what it could offer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) blocks: u64,
@@ -89,12 +89,12 @@ pub(crate) struct Held {
 /// allocation come back when that one is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// Of cards.
+    /// Releases of cards, the earliest first.
     pub(crate) releases: Vec<Release>,
     pub(crate) host: Vec<(LogTime, HostRequest)>,
-    /// When the job without a time limit came to each card that came last; zero where there is none.
+    /// Time at which the last job without a time limit came to each card; zero where there is none.
     pub(crate) endless_since: Vec<LogTime>,
-    /// What does not come back of each card beside its lost blocks: memory and slices.
+    /// Memory and slices of each card that do not come back, beside its lost blocks.
     pub(crate) lost: Vec<Held>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn since(allocation: &Allocation) -> LogTime {
     allocation.started_at.unwrap_or(allocation.granted_at)
 }
 
-/// When an allocation is over, if nobody stops it before.
+/// The time at which an allocation is over, if nobody stops it before; [`NEVER`] when nobody knows.
 pub(crate) fn end_of(state: &State, allocation: &Allocation) -> LogTime {
     if allocation.phase == AllocationPhase::Ending {
         return SOON;
@@ -165,8 +165,8 @@ impl Index {
         }
     }
 
-    /// When the job without a time limit came to a card that came last, if its node's schedule is known; zero if there
-    /// is none.
+    /// The time at which the last job without a time limit came to a card, if its node's schedule is known; zero if
+    /// there is none.
     pub(crate) fn endless_since(&self, id: CardId) -> Option<LogTime> {
         let node = self.node(id.node)?;
         node.schedule.as_ref()?.endless_since.get(node.position(id)?).copied()

@@ -1,4 +1,4 @@
-//! What placement knows of nodes beside their cards: which labelled jobs run there, how busy they are, and how virtual
+//! Placement's view of nodes beside their cards: which labelled jobs run there, how busy they are, and how virtual
 //! cards are to be laid over them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use tessera_ledger::{AllocationId, HostRequest, JobSpec, NodeId, Packing, Percen
 
 use super::schedule::Hold;
 
-/// What surrounds a worker on each node.
+/// The surroundings of a worker on each node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// Labelled jobs by node. A job without labels is nobody's concern.
@@ -17,9 +17,9 @@ pub(crate) struct Surroundings {
     nodes: BTreeMap<AllocationId, BTreeSet<NodeId>>,
     /// Workers of plans that the ledger has not answered.
     pub(super) planned: BTreeMap<NodeId, Vec<Planned>>,
-    /// How busy nodes are.
+    /// Load by node.
     pub(crate) load: BTreeMap<NodeId, Percent>,
-    /// What queues say of packing, and the pool.
+    /// Packing that queues set, by name; then that of the pool.
     packings: BTreeMap<String, Packing>,
     pool: Packing,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Surroundings {
 pub(crate) struct Planned {
     pub(crate) spec: Arc<JobSpec>,
     pub(crate) hold: Hold,
-    /// What it asks of its host.
+    /// Resources that it asks of its host.
     pub(super) host: HostRequest,
     pub(crate) slices: Vec<Slice>,
 }
@@ -63,7 +63,7 @@ impl Surroundings {
         self.planned.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a job that carries all of these labels runs on a node, or will.
+    /// Returns whether a job that carries all of these labels runs on a node, or will.
     pub(crate) fn has(&self, node: NodeId, labels: &BTreeMap<String, String>) -> bool {
         self.carriers(node, labels).next().is_some()
             || self.planned(node).iter().any(|planned| carries(&planned.spec, labels))
@@ -79,18 +79,18 @@ impl Surroundings {
         company.filter(|(_, spec)| carries(spec, labels)).map(|((_, id), _)| *id)
     }
 
-    /// How busy a node is; 0 when that is not known.
+    /// The load of a node; 0 when that is not known.
     pub(crate) fn load(&self, node: NodeId) -> Percent {
         self.load.get(&node).copied().unwrap_or_default()
     }
 
-    /// How virtual cards of a job are laid over the pool: as it says, else as its queue says, else as the pool says.
+    /// The packing of a job's virtual cards over the pool: as it says, else as its queue says, else as the pool says.
     pub(crate) fn packing(&self, own: Option<Packing>, queue: &str) -> Packing {
         own.or_else(|| self.packings.get(queue).copied()).unwrap_or(self.pool)
     }
 }
 
-/// Whether a job carries all of these labels.
+/// Returns whether a job carries all of these labels.
 pub(crate) fn carries(spec: &JobSpec, labels: &BTreeMap<String, String>) -> bool {
     labels.iter().all(|(key, value)| spec.labels.get(key) == Some(value))
 }

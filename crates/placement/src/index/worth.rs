@@ -1,4 +1,4 @@
-//! What a node is worth, and what a placement on it costs: the difference.
+//! The worth of a node, and the cost of a placement on it: the difference.
 
 use tessera_ledger::{CardKind, Span};
 
@@ -21,7 +21,7 @@ pub(super) struct Ask<'a> {
     pub(super) demand: &'a Demand,
     /// The fewest blocks of one card that could do.
     least: u32,
-    /// What its part of a host costs.
+    /// Cost of the part of a host that it asks for.
     host: Lanes,
 }
 
@@ -32,13 +32,13 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// How bad a place is; less is better. The processors of hosts are the last resort, then goes what costs least, then
+/// Badness of a place; less is better. The processors of hosts are the last resort, then goes what costs least, then
 /// what need not be renumbered, then what leaves least of a card.
 pub(super) type Badness = u64;
 
 pub(super) const NOWHERE: Badness = Badness::MAX;
 
-/// Where on a node, and how bad that is.
+/// A place on a node, and its badness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) badness: Badness,
@@ -94,7 +94,7 @@ impl Worth {
 }
 
 impl Group {
-    /// What one of these cards is worth, or all of them when they are empty; nothing where no price is known.
+    /// The worth of one of these cards, or of all of them when they are empty; zero where no price is known.
     fn worth(&self, prices: &Prices) -> Lanes {
         let worth = if self.empty {
             prices.empty(self.class, self.count.into()).copied()
@@ -104,7 +104,7 @@ impl Group {
         worth.unwrap_or_default()
     }
 
-    /// Whether a virtual card fits on one of these cards, or on several that are empty if it may spread.
+    /// Returns whether a virtual card fits on one of these cards; if it takes whole ones and may spread, on several.
     fn fits(&self, demand: &Demand, offer: &Offer) -> bool {
         if demand.whole_cards {
             let cards = cards_taken(offer);
@@ -114,7 +114,7 @@ impl Group {
         }
     }
 
-    /// What the node is worth once a virtual card is there.
+    /// The worth of the node once a virtual card is there.
     fn after(&self, rest: &Lanes, prices: &Prices, demand: &Demand, offer: &Offer, host: Option<&Lanes>) -> i32 {
         let mut after = *rest;
         if let Some(host) = host {

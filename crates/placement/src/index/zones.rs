@@ -78,7 +78,7 @@ impl ClassZones {
     }
 }
 
-/// Where a node stands.
+/// The zone of a node, and what it has left.
 #[derive(Clone, Debug, Default)]
 struct NodeZone {
     value: Value,
@@ -95,7 +95,7 @@ struct OfKey {
     seen: usize,
     /// By class.
     classes: Vec<ClassZones>,
-    /// When they were used last.
+    /// Value of `Zones::uses` at their last use.
     used: u64,
 }
 

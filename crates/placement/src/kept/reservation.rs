@@ -1,4 +1,4 @@
-//! What is kept for one job, and from whom.
+//! A reservation: the room that is kept for one job, and the jobs that it is kept from.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct Reservation {
     pub(super) request: Arc<Request>,
     pub(super) line: LineId,
     pub(super) kept: Kept,
-    /// Whether it is in force from the start of the round.
+    /// True if it is in force from the start of the round.
     pub(super) out_of_turn: bool,
 }
 
@@ -44,7 +44,7 @@ impl Reservation {
         self.kept.free_by
     }
 
-    /// Whether it is kept from the start of a round, whoever's turn it is.
+    /// Returns whether it is in force from the start of a round, whoever's turn it is.
     #[must_use]
     pub fn is_out_of_turn(&self) -> bool {
         self.out_of_turn
@@ -57,8 +57,8 @@ impl Reservation {
         without
     }
 
-    /// Whether it keeps its cards from a job, once it is in force for that one; `recalls`: whether the job's queue has
-    /// a guarantee to recall. Whoever is over before the cards are free delays nobody.
+    /// Returns whether it keeps its cards from a job, once it is in force for that job; `recalls`: whether the job's
+    /// queue has a guarantee to recall. A job that is over before the cards are free delays nobody.
     pub(super) fn binds(&self, job: &Request, recalls: bool, now: LogTime) -> bool {
         let in_time = job.over_by(now).is_some_and(|over| self.kept.free_by.is_some_and(|free| over <= free));
         let recalls = self.out_of_turn && self.request.queue != job.queue && recalls;

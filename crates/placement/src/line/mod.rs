@@ -39,7 +39,7 @@ enum Filed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     jobs: BTreeMap<JobId, Waiting>,
-    /// What they ask for, and which requests are to be tried.
+    /// Their requests, and which of these are to be tried.
     pub(crate) shapes: Shapes,
     later: BTreeSet<(LogTime, JobId)>,
     planned: BTreeSet<JobId>,
@@ -90,7 +90,7 @@ impl Line {
         self.put(id, Filed::Planned);
     }
 
-    /// What a job asks for that is in line.
+    /// The shape of a job that is in line.
     pub(crate) fn shape_in_line(&self, id: JobId) -> Option<&Shape> {
         let waiting = self.jobs.get(&id).filter(|waiting| waiting.filed == Filed::Line)?;
         self.shapes.get(waiting.shape)
@@ -114,7 +114,7 @@ impl Line {
         }
     }
 
-    /// When something will change by the passing of time alone.
+    /// The next time at which something changes by the passing of time alone.
     pub(crate) fn next_wakeup(&self) -> Option<LogTime> {
         let later = self.later.first().map(|(at, _)| *at).filter(|at| *at != UNKNOWN);
         later.into_iter().chain(self.shapes.next_retry()).min()
@@ -127,7 +127,7 @@ impl Line {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     positions: BTreeSet<(Turn, WaitingKey, LineId)>,
-    /// Where each stands, and the least that it could be granted.
+    /// Position of each queue's first job, and the least that it could be granted.
     by_line: BTreeMap<LineId, (Turn, WaitingKey, QueueAmount)>,
 }
 

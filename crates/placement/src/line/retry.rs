@@ -21,7 +21,7 @@ use super::shapes::{Block, LineId, Shape, ShapeId, Shapes};
 use crate::queues::{Queues, Recallable};
 use crate::victims::Standing;
 
-/// What could let a request start, beside a card with more room.
+/// An event that could let a request start, beside a card with more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hope {
     /// The next round.
@@ -37,7 +37,7 @@ pub(super) enum Hope {
 }
 
 impl Shape {
-    /// What could let it start that is blocked so.
+    /// The events that could let it start while it is blocked by `block`.
     pub(super) fn hopes(&self, block: Block) -> impl Iterator<Item = Hope> + use<> {
         let victims = Some(Hope::Victims(self.line));
         let hopes = match block {
@@ -61,7 +61,7 @@ impl Shapes {
         self.fulfil(Hope::Round, Hope::At(now), |_| true);
     }
 
-    /// When the next shape is to be tried again for the passing of time.
+    /// The time at which the next shape is to be tried again for the passing of time.
     pub(super) fn next_retry(&self) -> Option<LogTime> {
         self.hoping(Hope::At(LogTime(0)), Hope::At(LogTime(u64::MAX))).find_map(|(hope, _)| match hope {
             Hope::At(time) => Some(time),
@@ -109,7 +109,7 @@ impl Shapes {
         self.fulfil(Hope::QueueRoom, Hope::Growth, |shape| shape.one.demand.gang > 1 && shape.is_short());
     }
 
-    /// Whether anything hopes for somebody to give way, or for room: then cards matter.
+    /// Returns whether anything hopes for somebody to give way, or for room: then cards matter.
     pub(super) fn is_anything_short(&self) -> bool {
         self.hoping(Hope::Victims(LineId(0)), Hope::Victims(LineId(usize::MAX))).next().is_some()
     }

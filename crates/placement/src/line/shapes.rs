@@ -28,16 +28,16 @@ pub(crate) struct ShapeId(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LineId(pub(crate) usize);
 
-/// Why the first job of a shape could not start when it was tried last.
+/// The reason why the first job of a shape could not start when it was tried last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     /// Nothing free is large enough, and nobody may be made to give way for it.
     Capacity {
-        /// When a job that was preempted too often can be preempted again.
+        /// The earliest time at which a job that is protected now can be preempted again.
         retry_at: Option<LogTime>,
-        /// Whether room in its queue would help as well.
+        /// True if room in its queue would help as well.
         in_queue: bool,
-        /// Whether somebody could give way for it, if its queue might hold more.
+        /// True if somebody could give way for it, if its queue might hold more.
         over_maximum: bool,
         /// Virtual cards for which there was no room: so many must find some before another try makes sense.
         missing: u32,
@@ -46,7 +46,7 @@ pub(crate) enum Block {
     Queue,
     /// Something in the present round forbids it; it is tried again in the next.
     Round {
-        /// Whether that is only because the round was cut short.
+        /// True if only the round's limits, or its plan so far, forbid it: then another round follows.
         cut_short: bool,
     },
 }
@@ -61,7 +61,7 @@ pub(crate) struct Shape {
     pub(crate) jobs: BTreeSet<WaitingKey>,
     /// Jobs of this shape that wait for their backoff or were granted in an unconfirmed plan, beside `jobs`.
     pub(crate) others: usize,
-    /// Why the first one cannot start; `None`: to be tried.
+    /// The reason why the first one cannot start; `None`: to be tried.
     pub(crate) block: Option<Block>,
     /// The pool's count of prospects when it had no cards that could be kept for the shape, even if everything on
     /// them ended.
@@ -74,7 +74,7 @@ impl Shape {
         self.jobs.first().copied()
     }
 
-    /// Whether it waits for capacity.
+    /// Returns whether it waits for capacity.
     pub(crate) fn is_short(&self) -> bool {
         matches!(self.block, Some(Block::Capacity { .. }))
     }
@@ -132,7 +132,7 @@ pub(crate) struct Shapes {
     line_ids: BTreeMap<String, LineId>,
     /// Lines whose first jobs have changed.
     changed: BTreeSet<LineId>,
-    /// What the shapes hope for that did not start.
+    /// Hopes of the shapes that did not start.
     pub(super) hopes: BTreeSet<(Hope, ShapeId)>,
     /// All shapes by the classes that they accept and the blocks that a card must have for one virtual card; none where
     /// it may spread.

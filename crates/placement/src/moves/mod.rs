@@ -14,14 +14,14 @@ use tessera_ledger::{CardId, Job, JobId, LogTime, PlanPart, PlannedWorker, Reaso
 
 use crate::loss::Loss;
 
-/// What compaction may do.
+/// The bounds of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionOrder {
     /// Most moves.
     pub moves: u32,
-    /// Whether jobs may be moved that lose work by it.
+    /// True if jobs may be moved that lose work by it.
     pub losing_work: bool,
-    /// Whether jobs may be moved that are not preemptible.
+    /// True if jobs may be moved that are not preemptible.
     pub not_preemptible: bool,
     /// A job that was moved is not moved again so soon.
     pub not_again_within: Duration,
@@ -36,9 +36,9 @@ impl Default for CompactionOrder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMove {
     pub job: JobId,
-    /// Where it is, in order of rank.
+    /// The slices that it leaves, in order of rank.
     pub from: Vec<Slice>,
-    /// Where it goes, in order of rank.
+    /// Its workers at their new places, in order of rank.
     pub workers: Vec<PlannedWorker>,
     /// Cards that are renumbered before.
     pub renumbered: Vec<CardId>,
@@ -62,7 +62,7 @@ impl PlannedMove {
     }
 }
 
-/// Who may be moved.
+/// The rules that decide which jobs may be moved.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     pub order: &'a CompactionOrder,
@@ -72,7 +72,7 @@ pub struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Whether a job may be moved at all, wherever it is.
+    /// Returns whether a job may be moved at all, wherever it is.
     #[must_use]
     pub fn allow(&self, job: &Job) -> bool {
         let Self { order, now, stay } = *self;
@@ -87,12 +87,12 @@ impl Rules<'_> {
     }
 }
 
-/// Whether a job loses work when it is moved.
+/// Returns whether a job loses work when it is moved.
 fn loses_work(job: &Job) -> bool {
     !job.spec.is_saved()
 }
 
-/// Whether its places depend on its other workers or on other jobs.
+/// Returns whether the places of a job depend on its other workers or on other jobs.
 #[must_use]
 pub fn has_company(job: &Job) -> bool {
     let affinity = &job.spec.affinity;

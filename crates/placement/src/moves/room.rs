@@ -63,7 +63,7 @@ impl Pool {
         found
     }
 
-    /// Whether a waiting job lacks nothing but room.
+    /// Returns whether a waiting job lacks nothing but room.
     pub fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
         let job = Applicant::of(&job.spec, false, &self.index.classes, state.config());
         self.queues.admit(job.queue(), job.amount).is_ok() && !fits(&mut self.index, &job.least)
@@ -183,9 +183,9 @@ impl Pool {
     }
 }
 
-/// What a mover asks for, in as many virtual cards as it has. Processes that were dumped go on with cards like
-/// those that they had, since a driver brings back what was on them to no others; what was on a device goes on
-/// wherever there is one.
+/// The demand of a mover, for as many virtual cards as it has. Processes that were dumped resume with cards like those
+/// that they had, since a driver restores the contents of these to no others; the contents of a device resume wherever
+/// there is one.
 fn own_demand(index: &Index, state: &State, mover: &Mover) -> Demand {
     let applicant = Applicant::of(&mover.job.spec, false, &index.classes, state.config());
     let own = applicant.demand.of_gang(mover.allocation.virtual_cards());
@@ -201,7 +201,8 @@ fn of_its_classes(index: &Index, mover: &Mover, own: &Demand) -> Demand {
     own.changed(|own| own.offers.retain(|offer| classes.contains(&offer.class)))
 }
 
-/// Where a mover would go, if the same programs as now do there. What it takes is in the index's journal.
+/// Plans the move of a mover to another place, if the same virtual cards run a program there as now. The room that it
+/// takes is in the index's journal.
 fn target_of(index: &mut Index, mover: &Mover, own: &Demand) -> Option<PlannedMove> {
     let Placement { workers, renumbered } = fit::place(index, own).ok()?;
     let spec = &mover.job.spec;
@@ -216,7 +217,7 @@ fn target_of(index: &mut Index, mover: &Mover, own: &Demand) -> Option<PlannedMo
     })
 }
 
-/// Whether the queue of a mover takes both what it leaves and what it goes to: until it has moved it has both.
+/// Returns whether the queue of a mover takes its new place beside its present one: until it has moved it has both.
 fn admits_twice(queues: &Queues, state: &State, mover: &Mover, planned: &PlannedMove) -> bool {
     let slices = planned.workers.iter().flat_map(|worker| &worker.slices);
     let amount = amount_of(slices, state.config().block_size);

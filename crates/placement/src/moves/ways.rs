@@ -1,4 +1,4 @@
-//! Who may be moved to make room, and which of them together would be enough on one node, by the numbers.
+//! The jobs that may be moved to make room, and the sets of them that would be enough on one node, by the numbers.
 
 use std::sync::Arc;
 
@@ -120,7 +120,8 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// What it costs; less is better.
+    /// The cost of the way: its number of moves, the work lost, the compute held, and its node to break ties; less is
+    /// better.
     pub(super) fn cost(&self) -> (usize, u64, u64, NodeId) {
         let (work, compute) = cost_of(&self.movers);
         (self.movers.len(), work, compute, self.node)
@@ -155,7 +156,7 @@ fn few<'a>(
     })
 }
 
-/// Whether a virtual card would fit the node without these, by what they hold there.
+/// Returns whether a virtual card would fit the node without `movers`, judged by the room that they hold there.
 fn would_fit(node: &NodeEntry, demand: &Demand, movers: &[&Mover]) -> bool {
     let mut left = of_cards(node, free);
     for slice in movers.iter().flat_map(|mover| live_slices(&mover.allocation)) {

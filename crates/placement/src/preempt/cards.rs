@@ -16,8 +16,8 @@ use crate::index::schedule::Held;
 use crate::loss::Cost;
 use crate::victims::{live_slices, live_workers};
 
-/// So many cards that could be cleared are compared, those with the most room first. Looking at all would cost more
-/// than the best of them saves.
+/// The number of clearable cards that are compared, more where many rooms are missing: those with the most room first.
+/// Looking at all would cost more than the best of them saves.
 pub(super) const COMPARED: usize = 512;
 
 /// The cards that clearing may make room on: those of all who may give way, where they are few, else all that could
@@ -74,7 +74,7 @@ pub(super) fn victims_on(index: &Index, hunt: &mut Hunt<'_>, card: CardId) -> Op
     Some(entry.holders.iter().filter_map(|(holder, _)| hunt.victim(*holder)).collect())
 }
 
-/// How many virtual cards, each on one card, fit on a card once these are gone.
+/// Returns the number of virtual cards, each on one card, that fit on a card once the victims `gone` have left.
 pub(super) fn room_without<'v>(card: &CardEntry, demand: &Demand, gone: impl Iterator<Item = &'v Arc<Victim>>) -> u32 {
     let Some(offer) = demand.offer_of(card.class) else { return 0 };
     if !card.is_open() || !demand.fits_one_card(offer) {

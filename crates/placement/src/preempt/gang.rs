@@ -16,7 +16,7 @@ use crate::index::Index;
 use crate::loss::Cost;
 use crate::victims::live_workers;
 
-/// How often it is counted anew how many rooms are missing. The first counts may be too small.
+/// Most counts of the rooms that are missing. The first counts may be too small.
 const COUNTED: usize = 16;
 
 /// A way to make room on a card.
@@ -177,7 +177,7 @@ fn nodes_of(victim: &Arc<Victim>) -> BTreeSet<NodeId> {
     live_workers(&victim.allocation).map(|worker| worker.node).collect()
 }
 
-/// How many virtual cards, each on one card, fit on a node once these are gone.
+/// Returns the number of virtual cards, each on one card, that fit on a node once the victims `gone` have left.
 fn rooms_on<'v>(
     index: &Index,
     demand: &Demand,

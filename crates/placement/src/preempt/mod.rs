@@ -32,10 +32,11 @@ use crate::victims::{Victims, live_blocks, live_slices, live_workers};
 use trial::{attempt, useful_for};
 pub(crate) use trial::{take, vacate, workers_without};
 
-/// Of the victims that loans leave no room for, so many are tried in the place of others, those who give most first.
+/// Most victims, of those that loans leave no room for, that are tried in the place of others: those who give most
+/// first.
 const SHUT_OUT: usize = 4;
 
-/// So many nodes beside those of the victims are added at most where a full queue must use these.
+/// Most nodes that are added beside those of the victims where a full queue must use these.
 const BESIDE: usize = 1024;
 
 /// An allocation that may be preempted for the job at hand.
@@ -45,10 +46,10 @@ pub(crate) struct Victim {
     allocation: Arc<Allocation>,
     /// Blocks that it would give back.
     blocks: u64,
-    /// What it would give back to its queue.
+    /// The amount that it would give back to its queue.
     amount: QueueAmount,
     cost: Cost,
-    /// Whether it is of the queue of the job at hand.
+    /// True if it is of the queue of the job at hand.
     is_own: bool,
 }
 
@@ -58,28 +59,28 @@ impl Victim {
         Giver { queue: &self.job.spec.queue, amount: self.amount, preemptible: self.job.is_preemptible() }
     }
 
-    /// What it holds, and for what job.
+    /// Its allocation, and the spec of the job that holds it.
     fn held(&self) -> (&Allocation, &JobSpec) {
         (&self.allocation, &self.job.spec)
     }
 }
 
-/// Where a job starts, and who makes room for that.
+/// The placement of a job, and the victims that make room for it.
 pub(crate) type Found = (Placement, Vec<Arc<Victim>>);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
-    /// Where the job starts, if anything helps.
+    /// The start of the job, if any victims make it possible.
     pub(crate) found: Option<Found>,
-    /// When a further victim may be preempted again.
+    /// The earliest time at which a further victim may be preempted again, if any ever may.
     pub(crate) retry_at: Option<LogTime>,
-    /// Whether a victim was left out only because of what is in the present plan.
+    /// True if a victim was left out only because the present plan renumbers a card that it holds.
     pub(crate) inexact: bool,
-    /// Whether victims were passed over because its queue, or one above it, would hold more than its maximum.
+    /// True if victims were passed over because the job's queue, or one above it, would hold more than its maximum.
     pub(crate) over_maximum: bool,
 }
 
-/// What the plan being made has already done: its victims, and cards whose numbers the ledger does not know yet.
+/// The effects of the plan being made: its victims, and cards whose numbers the ledger does not know yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InPlan {
     /// Jobs that are preempted or evicted.
@@ -187,7 +188,8 @@ impl<'a> Hunt<'a> {
         Some(victim)
     }
 
-    /// Whether the job's queue takes so much once these have given back what they hold, and may.
+    /// Returns whether the job's queue takes `amount` once the victims have given back what they hold, and may: for a
+    /// job that gave way before, no more may be on loan by it.
     fn admits(&self, amount: QueueAmount, victims: &[Arc<Victim>]) -> bool {
         let (queue, givers) = (self.job.queue(), victims.iter().map(|victim| victim.giver()));
         if self.queues.admit_without(queue, amount, givers.clone()).is_err() {
@@ -214,7 +216,8 @@ impl<'a> Hunt<'a> {
         sets
     }
 
-    /// Those of the victims who may give way one after the other for a grant of just that size, and the rest.
+    /// Divides the victims into those who may give way one after the other for a grant of exactly `asked`, and the
+    /// rest.
     fn together(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> (Vec<Arc<Victim>>, Vec<Arc<Victim>>) {
         if victims.iter().all(|victim| victim.is_own) {
             return (victims.to_vec(), Vec::new());
@@ -266,13 +269,13 @@ impl<'a> Hunt<'a> {
         may
     }
 
-    /// When a victim's turn comes in that order: its own queue's first, and then whoever gives least, because a loan is
-    /// called back as long as anything of it is left.
+    /// The place of a victim in that order: the job's own queue first, and then the victims that give least, because a
+    /// loan is called back as long as anything of it is left.
     fn turn(victim: &Victim) -> (bool, MilliTflops, Mebibytes, JobId) {
         (!victim.is_own, victim.amount.compute, victim.amount.memory, victim.job.id)
     }
 
-    /// Whether all these may give way, one after the other, for a grant of just that size.
+    /// Returns whether all `victims` may give way, one after the other, for a grant of exactly `asked`.
     fn is_legal(&self, asked: QueueAmount, victims: &[Arc<Victim>]) -> bool {
         self.together(asked, victims).1.is_empty()
     }
@@ -318,7 +321,7 @@ impl<'a> Hunt<'a> {
         (!useful.is_empty() && self.may_take(&placement, &useful)).then_some((placement, useful))
     }
 
-    /// Whether the job's queue takes a placement, and these may give way for just that.
+    /// Returns whether the job's queue takes a placement, and `victims` may give way for exactly its amount.
     fn may_take(&self, placement: &Placement, victims: &[Arc<Victim>]) -> bool {
         let amount = queues::amount_of(placement.slices(), self.at.state.config().block_size);
         self.admits(amount, victims) && self.is_legal(amount, victims)
@@ -346,7 +349,7 @@ fn roomiest(index: &Index, demand: &Demand, theirs: &BTreeSet<NodeId>) -> Vec<No
     nodes.into_iter().map(|(_, node)| node).filter(|node| seen.insert(*node) && is_with(node)).take(BESIDE).collect()
 }
 
-/// Whether a job may use blocks of a card.
+/// Returns whether a job may use blocks of a card.
 fn is_useful(index: &Index, demand: &Demand, card: CardId) -> bool {
     index.card(card).is_some_and(|card| card.is_open() && demand.offer_of(card.class).is_some())
         && demand.accepts_at(index, card.node)

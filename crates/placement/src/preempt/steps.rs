@@ -12,8 +12,8 @@ use crate::victims::live_slices;
 /// Most victims that are given up in one trial.
 const GIVEN_UP: usize = 16_384;
 
-/// How much trials may cost together, in victims that give back and virtual cards that are placed; and fewest and
-/// most trials.
+/// The cost of all trials together, in victims that give back and virtual cards that are placed; and fewest and most
+/// trials.
 const WORK: usize = 1 << 16;
 const TRIALS: (usize, usize) = (32, 512);
 
@@ -42,7 +42,7 @@ fn in_order(index: &Index, hunt: &mut Hunt<'_>) -> Vec<Arc<Victim>> {
     order
 }
 
-/// Whether it holds something of a host that the job could use, though its cards may be of no use.
+/// Returns whether a victim holds something of a host that the job could use, though its cards may be of no use.
 fn holds_of_host(index: &Index, demand: &Demand, victim: &Victim) -> bool {
     let mut held = victim.allocation.held_of_hosts(&victim.job.spec);
     demand.asks_of_hosts() && held.any(|(node, _)| demand.accepts_at(index, node))

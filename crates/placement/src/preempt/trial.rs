@@ -28,7 +28,8 @@ pub(crate) fn vacate(index: &mut Index, allocation: &Allocation, spec: &JobSpec,
     allocation.held_of_hosts(spec).for_each(|(node, held)| index.change_host(node, held, Host::more));
 }
 
-/// How many workers the host of a node has room for once these are gone, of jobs with such specs.
+/// Returns the number of workers that the host of a node has room for once the allocations `gone`, of jobs with such
+/// specs, have left; `u32::MAX`: not limited.
 pub(crate) fn workers_without<'v>(
     node: &NodeEntry,
     demand: &Demand,
@@ -41,7 +42,7 @@ pub(crate) fn workers_without<'v>(
     demand.workers_in(left.left)
 }
 
-/// What these give back of a card.
+/// The blocks, memory and slices of a card that the allocations `gone` give back.
 pub(super) fn given_on<'v>(card: CardId, gone: impl Iterator<Item = &'v Allocation>) -> Held {
     let mut sum = Held::default();
     for slice in gone.flat_map(live_slices).filter(|slice| slice.card == card) {

@@ -18,7 +18,7 @@ const POINT: u32 = 18;
 pub(crate) struct Bids {
     /// In every lane.
     pub(crate) worth: Vec<Lanes>,
-    /// How often each item is seen, in parts of [`super::solve::WHOLE_MIX`].
+    /// The frequency of each item, in parts of [`super::solve::WHOLE_MIX`].
     pub(crate) weight: Vec<i64>,
 }
 
@@ -63,7 +63,7 @@ impl Rivals {
     }
 }
 
-/// What items got, once everything is divided.
+/// The supply of items without the bits behind the point, once everything is divided.
 pub(crate) fn rounded(supply: Vec<i64>) -> Vec<i64> {
     supply.into_iter().map(|supply| supply >> POINT).collect()
 }
@@ -72,7 +72,7 @@ pub(crate) fn rounded(supply: Vec<i64>) -> Vec<i64> {
 mod tests {
     use super::*;
 
-    /// What three rivals get of 1,000 in the first lane when they bid so much.
+    /// The shares of three rivals in 1,000 in the first lane, by their bids and weights.
     fn shares(bids: [i32; 3], weight: [i64; 3]) -> Vec<i64> {
         let bids = Bids { worth: bids.map(|bid| [bid; LANES]).to_vec(), weight: weight.to_vec() };
         let rivals = Rivals::by_size([(0, 5), (1, 5), (2, 5)].into_iter());

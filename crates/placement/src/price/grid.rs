@@ -3,7 +3,7 @@
 /// Most steps of one card.
 const MOST_STEPS: u64 = 256;
 
-/// How an amount on one card is counted in steps.
+/// The steps in which an amount on one card is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Grid {
     size: u64,

@@ -33,7 +33,7 @@ pub(crate) const MOST: i64 = 1 << 27;
 /// No card is worth more, so that the sum over all cards of a node fits a lane.
 pub(crate) const MOST_OF_CARD: i32 = 1 << 23;
 
-/// What every lane charges for a host.
+/// The prices of a host in every lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostPrices {
     cpu: [u64; LANES],
@@ -59,7 +59,7 @@ impl HostPrices {
         Self { cpu, memory, per_rise }
     }
 
-    /// What so much of a host costs in every lane.
+    /// The cost of a part of a host in every lane.
     pub(crate) fn of(&self, part: HostRequest) -> Lanes {
         let (cpu, memory) = (u128::from(part.cpu.0), u128::from(part.memory.0));
         std::array::from_fn(|lane| {
@@ -69,8 +69,8 @@ impl HostPrices {
         })
     }
 
-    /// How much processor time is given up between a lane and the next, where it is dearer, when the cards are worth so
-    /// much less there; `None` when there is no next lane or it is no dearer.
+    /// The processor time that is given up between a lane and the next, where it is dearer, when the cards are worth
+    /// less there by `worth`; `None` when there is no next lane or it is no dearer.
     pub(crate) fn cpu_between(&self, lane: usize, worth: i32) -> Option<i64> {
         let per_rise = self.per_rise.get(lane).copied().filter(|per_rise| *per_rise > 0)?;
         i64::try_from((i128::from(worth) * i128::from(per_rise)) >> (RECIPROCAL - POINT)).ok()

@@ -40,7 +40,7 @@ pub(crate) struct Prices {
 }
 
 impl Prices {
-    /// What cards of a class are judged by; `None` for classes that came up after the prices.
+    /// The table by which cards of a class are judged; `None` for classes that came up after the prices.
     fn table(&self, class: ClassId) -> Option<&Table> {
         self.tables.get(*self.of_class.get(class.0)?)
     }
@@ -61,7 +61,7 @@ impl Prices {
         Some(self.table(class)?.empty(cards))
     }
 
-    /// What a part of a host costs.
+    /// The cost of a part of a host in every lane.
     pub(crate) fn host(&self, part: HostRequest) -> Lanes {
         self.host.of(part)
     }

@@ -12,7 +12,7 @@ const ONE_NODE: i64 = 1 << 8;
 /// The most processor time of one node that is told apart, in thousandths; so that products fit 64 bits.
 const MOST_CPU: i64 = 1 << 48;
 
-/// What nodes have that have the same left.
+/// The room left on nodes that have the same left.
 #[derive(Clone, Debug)]
 pub(crate) struct Shelf {
     weight: i64,
@@ -23,9 +23,9 @@ pub(crate) struct Shelf {
 
 #[derive(Clone, Copy, Debug)]
 enum Lot {
-    /// So many cards that are partly used alike, in steps of their table.
+    /// `count` cards that are partly used alike, in steps of their table.
     Part { table: usize, compute: usize, memory: usize, count: i32 },
-    /// So many empty cards.
+    /// `cards` empty cards of one node.
     Empty { table: usize, cards: usize },
 }
 
@@ -82,7 +82,7 @@ impl Lot {
 }
 
 impl Shelf {
-    /// What the nodes of an outline have left; `of_class` are the tables of the classes.
+    /// Lays out the room left on the nodes of an outline; `of_class` are the positions of the tables of the classes.
     pub(crate) fn of(shared: &Shared, tables: &[Table], of_class: &[usize], prices: &HostPrices) -> Self {
         let host = |host: Host| {
             let cpu = i64::try_from(host.left.cpu.0).unwrap_or(i64::MAX).min(MOST_CPU);
@@ -95,8 +95,8 @@ impl Shelf {
         }
     }
 
-    /// What a node is worth, and in which lanes it is filled: in the one that binds, blended with a neighbour so that
-    /// about all of its processor time is used.
+    /// Returns the worth of a node, and the lanes in which it is filled, with their weights: the lane that binds,
+    /// blended with a neighbour so that about all of its processor time is used.
     fn choose(&self, prices: &HostPrices, cards: &Lanes) -> (i32, [(usize, i64); 2]) {
         let Some((host, cpu)) = &self.host else { return (cards[0], [(0, self.weight), (0, 0)]) };
         let mut all = *cards;

@@ -18,8 +18,8 @@ use crate::index::outlines::Shared;
 /// Steps. More of them place no better.
 const STEPS: i64 = 24;
 
-/// Where so many different nodes or twice as many take part, a step looks at every second of them, and so on; the next
-/// step looks at the others.
+/// Least number of different nodes that a step looks at where more take part: of twice as many it looks at every second
+/// one, and so on; the next step looks at the others.
 const SHELVES: usize = 512;
 
 /// Most nodes that are looked at for the scale of worth; of larger pools every n-th one.
@@ -54,11 +54,11 @@ const WHOLE_MIX: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
 struct Item {
-    /// What one more of it is worth, with [`POINT`] bits behind the point.
+    /// The worth of one more of it, with [`POINT`] bits behind the point.
     price: i64,
     /// Its price at the start: the compute it asks for, and a little for its part of the host.
     nominal: i64,
-    /// What its part of the host costs in every lane.
+    /// The cost of its part of the host in every lane.
     host: Lanes,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn prices<'mix>(index: &Index, mix: impl Iterator<Item = (&'mix Deman
     Prices { host: solver.host, tables: solver.tables, of_class, quantum: scale.quantum }
 }
 
-/// How worth is counted in a pool.
+/// The scale by which worth is counted in a pool.
 struct Scale {
     largest: u64,
     host: HostPrices,
@@ -140,7 +140,7 @@ fn items(demands: &[(&Demand, u64)], scale: &Scale) -> Vec<Item> {
     demands.iter().map(item).collect()
 }
 
-/// How often each is seen, in parts of [`WHOLE_MIX`].
+/// The frequency of each demand, in parts of [`WHOLE_MIX`].
 fn weights(demands: &[(&Demand, u64)]) -> Vec<i64> {
     let total: u128 = demands.iter().map(|(_, weight)| u128::from(*weight)).sum();
     let share = |weight: u64| u128::from(weight) * u128::from(WHOLE_MIX) / total.max(1);
@@ -179,7 +179,7 @@ fn grids(key: &ClassKey, offers: &[Option<&Offer>], demands: &[&Demand]) -> (Gri
     (Grid::new(u64::from(key.blocks), blocks), Grid::new(key.class.memory.0, asking.map(|(demand, _)| demand.memory)))
 }
 
-/// What a demand takes of a class, in its steps.
+/// The use that a demand makes of the cards of a class, in steps of the class's grids.
 fn use_of(demand: &Demand, offer: Option<&Offer>, (compute, memory): (Grid, Grid), most_cards: usize) -> Use {
     let Some(offer) = offer else { return Use::None };
     let by_memory = demand.memory.div_ceil(offer.memory.max(1)).max(1);
@@ -199,7 +199,7 @@ struct Solver {
     items: Vec<Item>,
     bids: Bids,
     tables: Vec<Table>,
-    /// What nodes have left, in parts; a step looks at one of them, and they take turns.
+    /// The room left on nodes, in parts; a step looks at one part, and they take turns.
     shelves: Vec<Vec<Shelf>>,
     host: HostPrices,
 }
@@ -265,7 +265,7 @@ impl Solver {
     }
 }
 
-/// What an item adds in every lane.
+/// The worth that an item adds in every lane.
 fn worth_of(item: &Item) -> Lanes {
     let price = i32::try_from((item.price >> POINT).min(MOST)).unwrap_or(i32::MAX);
     std::array::from_fn(|lane| price - item.host[lane])

@@ -11,7 +11,7 @@ use super::lanes::{self, LANES, Lanes, MOST_OF_CARD};
 /// around the one at which as many are served as shall be.
 const INDIFFERENCE: i32 = 25;
 
-/// What a request takes of a card of some class.
+/// The use that a request makes of a card of some class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
     None,
@@ -20,7 +20,7 @@ pub(crate) enum Use {
         compute: usize,
         memory: usize,
     },
-    /// So many whole cards of one node.
+    /// A number of whole cards of one node.
     Whole(usize),
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct Rooms {
     pub(crate) compute: Vec<[i64; LANES]>,
     /// Cards whose memory is scarcer.
     pub(crate) memory: Vec<[i64; LANES]>,
-    /// So many empty cards of one node.
+    /// Empty cards of one node, by their number.
     pub(crate) empty: Vec<[i64; LANES]>,
 }
 

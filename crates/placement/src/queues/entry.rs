@@ -12,30 +12,30 @@ pub(super) struct Entry {
     pub(super) maximum: Option<QueueAmount>,
     /// It gets nothing before this time, by its windows.
     pub(super) closed_until: LogTime,
-    /// Whether that is yet to come.
+    /// True if that is yet to come.
     pub(super) closed: bool,
     pub(super) weight: u32,
     pub(super) has_below: bool,
     /// With those below it.
     pub(super) whole: Sums,
-    /// Of the queues directly below it together.
+    /// Sums of the queues directly below it together.
     pub(super) below: Sums,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) guaranteed: QueueAmount,
-    /// What its jobs hold, those that were told to stop included.
+    /// The amount that its jobs hold, those that were told to stop included.
     pub(super) used: QueueAmount,
     /// Without those: what guarantees are compared with.
     pub(super) standing: QueueAmount,
-    /// Of that, what jobs hold that are not preemptible.
+    /// The part of that which jobs hold that are not preemptible.
     pub(super) firm: QueueAmount,
-    /// What the plan being made grants it, and as far as that is firm: nothing of that can be recalled by the same
-    /// plan.
+    /// The amount that the plan being made grants it, and the part of that which is firm: nothing of it can be recalled
+    /// by the same plan.
     pub(super) planned: QueueAmount,
     pub(super) planned_firm: QueueAmount,
-    /// What it has held on average, as of the present decision.
+    /// The average that it has held, as of the present decision.
     pub(super) mean: QueueAmount,
 }
 
@@ -56,7 +56,7 @@ impl Sums {
         self.each(other, QueueAmount::plus)
     }
 
-    /// What can be recalled of it if it is on loan: not what the plan being made grants it.
+    /// The amounts that can be recalled of it if they are on loan: not those that the plan being made grants it.
     pub(super) fn held(self) -> Held {
         let (all, firm) = (self.standing.minus(self.planned), self.firm.minus(self.planned_firm));
         Held { all, firm, guaranteed: self.guaranteed }
@@ -80,25 +80,25 @@ impl Entry {
         Self { name, parent, maximum, closed_until, closed, weight, has_below: false, whole, below }
     }
 
-    /// What its jobs may hold at most now; `None`: the pool.
+    /// The most that its jobs may hold now; `None`: no bound but the pool.
     pub(super) fn maximum(&self) -> Option<QueueAmount> {
         if self.closed { Some(QueueAmount::default()) } else { self.maximum }
     }
 
-    /// What is for the jobs that name it, beside the queues below it.
+    /// The sums for the jobs that name it, without the queues below it.
     pub(super) fn own(&self) -> Sums {
         self.whole.each(self.below, QueueAmount::minus)
     }
 
-    /// Whether it holds less than as `before`, or the jobs do that name it: of what is guaranteed there may be more to
-    /// be had.
+    /// Returns whether it holds less than as `before`, or the jobs do that name it: more of what is guaranteed may be
+    /// available.
     pub(super) fn holds_less_than(&self, before: &Self) -> bool {
         let less = |(was, is): (Sums, Sums)| !was.standing.within(is.standing);
         less((before.whole, self.whole)) || less((before.own(), self.own()))
     }
 
-    /// Whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed counted for
-    /// nothing; in all, or of the jobs that name it.
+    /// Returns whether more of what it holds may be recalled than as `before`, where a plan that was not confirmed
+    /// counted for nothing; in all, or of the jobs that name it.
     pub(super) fn lends_more_than(&self, before: &Self) -> bool {
         let more = |(was, is): (Held, Held)| {
             let of = |before: QueueAmount, held: QueueAmount| {
@@ -109,7 +109,7 @@ impl Entry {
         more((before.own().held(), self.own().held())) || more((before.whole.held(), self.whole.held()))
     }
 
-    /// Whether it could take something more within its guarantee.
+    /// Returns whether it could take something more within its guarantee.
     pub(super) fn is_under(&self) -> bool {
         let Sums { guaranteed, standing, .. } = self.whole;
         standing.compute < guaranteed.compute && standing.memory <= guaranteed.memory

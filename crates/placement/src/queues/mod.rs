@@ -40,7 +40,7 @@ pub(crate) struct Exceeded {
     pub(crate) raised: Queues,
 }
 
-/// Where a queue stands among all; less is first.
+/// The position of a queue among all; the least is first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn(Vec<(bool, u64)>);
 
@@ -56,15 +56,15 @@ pub(crate) struct Changed {
 pub(crate) struct Queues {
     entries: Vec<Entry>,
     ids: BTreeMap<String, usize>,
-    /// What the queues have held, in the order of the entries.
+    /// Past use of the queues, in the order of the entries.
     uses: Vec<FollowedUse>,
     capacity: QueueAmount,
-    /// Whether a plan that the ledger has not answered is counted in.
+    /// True if a plan that the ledger has not answered is counted in.
     stale: bool,
     limited: bool,
     /// Up to when windows have been looked at.
     now: LogTime,
-    /// Whether any queue is guaranteed anything.
+    /// True if any queue is guaranteed anything.
     pub(crate) lends: bool,
 }
 
@@ -126,7 +126,7 @@ impl Queues {
         opened
     }
 
-    /// Whether a queue gets nothing now, by its windows or those of a queue above it.
+    /// Returns whether a queue gets nothing now, by its windows or those of a queue above it.
     pub(crate) fn is_closed(&self, name: &str) -> bool {
         self.line(name).any(|id| self.entries[id].closed)
     }
@@ -136,7 +136,7 @@ impl Queues {
         closed.map(|queue| queue.closed_until).min()
     }
 
-    /// How often the past use of a queue was counted anew from what the ledger had counted.
+    /// The number of times that the past use of a queue was counted anew from what the ledger had counted.
     pub(crate) fn uses_recounted(&self) -> u64 {
         self.uses.iter().map(FollowedUse::recounted).sum()
     }
@@ -149,7 +149,7 @@ impl Queues {
         self.line_of(self.ids.get(name).copied())
     }
 
-    /// Whether a queue and those above it take so much more.
+    /// Checks that a queue and those above it can take `amount` more.
     ///
     /// # Errors
     /// The lowest queue that would exceed its maximum.
@@ -218,13 +218,13 @@ impl Queues {
         amount.dominant(self.capacity, WHOLE) / u64::from(weight)
     }
 
-    /// What a queue has borrowed, as a share of the pool for its weight; in millionths of a millionth.
+    /// The amount that a queue has borrowed, as a share of the pool for its weight; in millionths of a millionth.
     fn borrowed(&self, queue: &Entry) -> u64 {
         let above = |amount: QueueAmount| amount.minus(queue.whole.guaranteed);
         self.share(above(queue.whole.standing).plus(above(queue.whole.mean)), queue.weight)
     }
 
-    /// Where a job of a queue stands among all that is granted at least so much.
+    /// The position of a job of a queue among all, if it is granted no less than `least`.
     pub(crate) fn turn(&self, name: &str, least: QueueAmount) -> Turn {
         let Some(id) = self.ids.get(name).copied() else { return Turn::default() };
         let mut levels = Vec::with_capacity(4);
@@ -243,29 +243,29 @@ impl Queues {
         Turn(levels)
     }
 
-    /// What a queue has borrowed for its weight, in millionths of the pool.
+    /// The amount that a queue has borrowed for its weight, in millionths of the pool.
     pub(crate) fn share_ppm(&self, name: &str) -> u64 {
         self.ids.get(name).map_or(0, |id| self.borrowed(&self.entries[*id]) / 1_000_000)
     }
 
-    /// Whether the queue, or one above it for it, may recall anything from anybody, if it is lent out.
+    /// Returns whether the queue, or one above it for its sake, may recall anything that is lent out, from anybody.
     pub(crate) fn may_recall(&self, name: &str) -> bool {
         self.lends && self.line(name).any(|id| self.entries[id].is_under())
     }
 
-    /// Whether a grant of `least` would keep the queue, or one above it, within its guarantee, so that it may recall
-    /// for it without anybody of its own giving way.
+    /// Returns whether a grant of `least` would keep the queue, or one above it, within its guarantee, so that it may
+    /// recall for that grant without any job of its own giving way.
     pub(crate) fn may_recall_for(&self, name: &str, least: QueueAmount) -> bool {
         let fits = |queue: &Entry| queue.is_under() && queue.whole.standing.plus(least).within(queue.whole.guaranteed);
         self.lends && self.line(name).any(|id| fits(&self.entries[id]))
     }
 
-    /// Whether what has changed lets the queue recall more than before.
+    /// Returns whether what has changed lets the queue recall more than before.
     pub(crate) fn gains(&self, name: &str, changed: &Recallable) -> bool {
         self.may_recall(name) && (changed.lent || self.line(name).any(|id| changed.claims.contains(&id)))
     }
 
-    /// Whether what has changed lets the queue, or one above it, hold more without more on loan.
+    /// Returns whether what has changed lets the queue, or one above it, hold more without more on loan.
     pub(crate) fn may_grow(&self, name: &str, changed: &Recallable) -> bool {
         let has_room = |id: usize| {
             let Sums { guaranteed, standing, .. } = self.entries[id].whole;
@@ -274,21 +274,21 @@ impl Queues {
         !self.lends || self.line(name).any(has_room)
     }
 
-    /// What may be recalled when jobs of these queues give way: less than before, but by more.
+    /// The claims that grow when jobs of these queues give way: less may be recalled than before, but by more queues.
     pub(crate) fn claims_of<'a>(&self, givers: impl Iterator<Item = &'a str>) -> Recallable {
         let guaranteed = givers.filter(|_| self.lends);
         Recallable { lent: false, claims: guaranteed.flat_map(|name| self.line(name)).collect() }
     }
 
-    /// Whether the jobs that name the queue have anything on loan, so that a job of it that can give way may
-    /// be recalled.
+    /// Returns whether the jobs that name the queue have anything on loan, so that a job of it that can give way may be
+    /// recalled.
     pub(crate) fn has_lent(&self, name: &str) -> bool {
         let own = self.line(name).next().map(|id| self.entries[id].own().held());
         self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
     }
 
-    /// Whether more is on loan by a grant of `amount` for which these give way: of the queue, of those above it or of
-    /// the jobs that name it, where all the givers are below as well.
+    /// Returns whether a grant of `amount` for which `givers` give way raises what is on loan: of the queue, of those
+    /// above it or of the jobs that name it, where all the givers are below as well.
     pub(crate) fn lends_more_for<'a>(
         &self,
         name: &str,
@@ -339,13 +339,13 @@ fn add_up(entries: &mut [Entry]) {
     }
 }
 
-/// What slices count for in a queue.
+/// The amount that slices count for in a queue.
 pub(crate) fn amount_of<'a>(slices: impl Iterator<Item = &'a Slice> + Clone, block_size: MilliTflops) -> QueueAmount {
     let blocks = slices.clone().map(|slice| u64::from(slice.length.0)).sum();
     amount(blocks, slices.map(|slice| slice.memory).sum(), block_size)
 }
 
-/// What blocks and memory count for in a queue.
+/// The amount that blocks and memory count for in a queue.
 pub(crate) fn amount(blocks: u64, memory: Mebibytes, block_size: MilliTflops) -> QueueAmount {
     QueueAmount { compute: MilliTflops(blocks.saturating_mul(block_size.0)), memory }
 }

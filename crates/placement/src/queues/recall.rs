@@ -14,7 +14,7 @@ use crate::victims::unstopped_slices;
 pub(crate) struct Giver<'a> {
     pub(crate) queue: &'a str,
     pub(crate) amount: QueueAmount,
-    /// Whether it may be preempted by its own queue.
+    /// True if it may be preempted by its own queue.
     pub(crate) preemptible: bool,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Giver<'a> {
     }
 }
 
-/// Of whom more may be recalled than before, or by whom.
+/// Queues of which more may be recalled than before, or by which.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recallable {
     /// Some queue holds more on loan than before, or other jobs of it: whoever may recall anything may find something.
@@ -42,7 +42,7 @@ impl Recallable {
         Self { lent: true, ..Self::default() }
     }
 
-    /// Whether nobody can recall anything that was out of reach before.
+    /// Returns whether nobody can recall anything that was out of reach before.
     pub(crate) fn is_nothing(&self) -> bool {
         !self.lent && self.claims.is_empty()
     }
@@ -54,22 +54,22 @@ pub(crate) struct Recall<'a> {
     pub(super) queues: &'a Queues,
     pub(super) mine: Vec<usize>,
     pub(super) asked: QueueAmount,
-    /// What is given back by queue.
+    /// The amounts given back, by queue.
     pub(super) back: BTreeMap<usize, Back>,
 }
 
-/// What jobs of a queue give back: in all, and as far as they are not preemptible.
+/// The amounts that jobs of a queue give back: in all, and by those that are not preemptible.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Back {
     all: QueueAmount,
     firm: QueueAmount,
-    /// Of jobs that name the queue, not one below it.
+    /// The amounts of jobs that name the queue, not one below it.
     own: QueueAmount,
     own_firm: QueueAmount,
 }
 
 impl Recall<'_> {
-    /// Whether a job of another queue may be made to give way, by the ledger's rule.
+    /// Returns whether a job of another queue may be made to give way, by the ledger's rule.
     pub(crate) fn allows(&self, giver: Giver<'_>) -> bool {
         let theirs: Vec<usize> = self.queues.line(giver.queue).collect();
         let entry = |id: usize| &self.queues.entries[id];
@@ -90,8 +90,8 @@ impl Recall<'_> {
         may_recall(self.asked, branch, lenders, giver.amount, giver.preemptible).is_ok()
     }
 
-    /// Whether the grant raises what is on loan where everybody is below who gives way; together they give `all`. Where
-    /// one of them is not, what was on loan elsewhere is held within a guarantee now.
+    /// Returns whether the grant raises what is on loan in a queue that has all who give way below it; together they
+    /// give `all`. Where one of them is elsewhere, what was on loan there is held within a guarantee now.
     pub(super) fn raises_a_loan(&self, all: QueueAmount) -> bool {
         let raises = |held: QueueAmount, guaranteed: QueueAmount| {
             let after = held.minus(all).plus(self.asked);

@@ -39,7 +39,7 @@ use remembered::{Nodes, Ranking};
 
 pub(crate) use remembered::Remembered;
 
-/// What is kept for a gang.
+/// The room that is kept for a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) cards: Vec<CardId>,
@@ -47,9 +47,10 @@ pub(crate) struct Kept {
     pub(crate) hosts: BTreeMap<NodeId, HostRequest>,
     /// By when all of it is free, if that is known: the holder of the reservation starts no later.
     pub(crate) free_by: Option<LogTime>,
-    /// When the job without a time limit came to the cards that came last. Nobody else comes to them any more.
+    /// The time at which the last job without a time limit came to the cards; zero if there is none. Nobody else comes
+    /// to them any more.
     pub(crate) endless_since: LogTime,
-    /// Whether it is kept from the jobs that are considered now.
+    /// True if it is kept from the jobs that are considered now.
     hidden: bool,
 }
 
@@ -74,12 +75,13 @@ impl Kept {
     }
 }
 
-/// How long it takes until something is free; less is sooner.
+/// A measure of how soon something is free: the less, the sooner. What jobs without a time limit hold counts first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Wait {
-    /// How much of it jobs without a time limit must give back, in millionths of what is needed.
+    /// The part that jobs without a time limit must give back, in millionths: of the room needed on a host, or of each
+    /// whole card, summed over the cards of a node.
     endless: u64,
-    /// When everything else of it is free; nobody knows when the rest is.
+    /// The time at which everything else of it is free; nobody knows when the rest is.
     at: LogTime,
 }
 
@@ -103,7 +105,8 @@ fn millionths(part: u64, whole: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// How long it takes until a host has room for so many workers; `None` when the whole of it is too small for them.
+/// Returns the wait until a host has room for `workers`, the sum of the requests of all workers to be placed there;
+/// `None` when they exceed `whole`, all that the host could ever give.
 fn until_host(whole: HostRequest, schedule: &Schedule, workers: HostRequest) -> Option<Wait> {
     if !workers.fits_in(whole) {
         return None;
@@ -123,14 +126,14 @@ fn until_host(whole: HostRequest, schedule: &Schedule, workers: HostRequest) -> 
     Some(wait)
 }
 
-/// What would be kept, and how long it takes until all of it is free.
+/// The room that would be kept, and the wait until all of it is free.
 #[derive(Debug)]
 struct Choice {
     wait: Wait,
     kept: Kept,
 }
 
-/// What to keep for a gang; `None` when the pool could not hold it even if everything ended.
+/// Finds the room to keep for a gang; `None` when the pool could not hold it even if everything ended.
 pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State, demand: &Demand) -> Option<Kept> {
     let choice = match demand.affinity.together.is_empty() {
         true => {
@@ -148,8 +151,8 @@ pub(crate) fn find(index: &mut Index, remembered: &mut Remembered, state: &State
     Some(Kept { free_by: choice.wait.over(), endless_since: endless_since.unwrap_or(LogTime(0)), ..choice.kept })
 }
 
-/// Whether the pool could hold a gang if everything ended that runs on nodes which take new work: it is divided as if
-/// all of that were free.
+/// Returns whether the pool could hold a gang once everything had ended that runs on nodes that take new work. The gang
+/// is divided as if everything there were free.
 pub(crate) fn could_hold(index: &Index, state: &State, demand: &Demand) -> bool {
     demands_by_region(index, demand).iter().any(|demand| {
         let sought = Sought { index, state, demand };

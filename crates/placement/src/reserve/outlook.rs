@@ -1,4 +1,4 @@
-//! What the cards of one node could hold for a request, and how soon.
+//! The room that the cards of one node could offer a request, and how soon.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,27 +25,28 @@ pub(super) struct Outlook<'a> {
     schedule: Cow<'a, Schedule>,
     /// The cards that it can use, and what their classes do for it.
     cards: Vec<(usize, Offer)>,
-    /// What its host could give if nothing else ran there, beside what is kept for others; `None` when that does
-    /// not matter.
+    /// The capacity of its host if nothing else ran there, less what is kept for others; `None` when that does not
+    /// matter.
     host: Option<HostRequest>,
     /// Until jobs are over that are to be avoided.
     company: Wait,
-    /// What is held of the cards as time goes by.
+    /// Waits in ascending order, the first of them none: after each, less is held of the cards than after the one
+    /// before. First come the ends of time limits, then cards that jobs without one hold.
     steps: Vec<Step>,
-    /// The same of each card, step by step.
+    /// The amounts held of each card, step by step.
     held: Vec<Held>,
 }
 
-/// What is still held of a node after some time.
+/// A wait, and the amounts that are still held of a node after it.
 #[derive(Debug)]
 struct Step {
     wait: Wait,
-    /// Where what is held of its cards begins.
+    /// The position in [`Outlook::held`] at which the amounts held of its cards begin.
     first: usize,
 }
 
 impl<'a> Outlook<'a> {
-    /// What a node is for a request; `None` when it has nothing for it. The index must know the node's schedule.
+    /// The outlook of a node for a request; `None` when it has nothing for it. The index must know the node's schedule.
     pub(super) fn of(sought: Sought<'a>, id: NodeId) -> Option<Self> {
         Self::with(sought, id, Cow::Borrowed(sought.index.node(id)?.schedule.as_deref()?))
     }
@@ -83,26 +84,27 @@ impl<'a> Outlook<'a> {
         Some(Self { index, demand, id, node, schedule, cards, host, company, steps, held })
     }
 
-    /// How long until the host has room for so many workers, and nobody to be avoided is there.
+    /// Returns the wait until the host has room for `workers` workers, and no job to be avoided is there; `None`:
+    /// never.
     pub(super) fn surroundings(&self, workers: u32) -> Option<Wait> {
         let Some(host) = self.host else { return Some(self.company) };
         let needed = self.demand.host.times(workers);
         Some(until_host(host, &self.schedule, needed)?.max(self.company))
     }
 
-    /// What a card could offer when nobody holds anything of it.
+    /// The amounts that a card could offer if nobody held anything of it.
     fn whole(&self, place: usize) -> Held {
         let (card, lost) = (&self.node.cards[place], self.schedule.lost[place]);
         let slices = if card.max_slices == 0 { u32::MAX } else { card.max_slices.saturating_sub(lost.slices) };
         Held { blocks: card.recoverable.into(), memory: card.memory.saturating_sub(lost.memory), slices }
     }
 
-    /// Whether all of a card could be granted if nobody held anything of it.
+    /// Returns whether all of a card could be granted if nobody held anything of it.
     fn can_be_empty(&self, place: usize) -> bool {
         self.node.cards[place].recoverable == self.node.cards[place].blocks && self.schedule.lost[place].slices == 0
     }
 
-    /// How long until the node holds so many virtual cards, and what they take then.
+    /// Returns the wait until the node holds `virtual_cards` virtual cards, and their seats then; `None`: never.
     pub(super) fn seats(&self, virtual_cards: u32) -> Option<(Wait, Vec<Seat>)> {
         let around = self.surroundings(virtual_cards)?;
         let fill = |step: &Step| {
@@ -122,7 +124,7 @@ impl<'a> Outlook<'a> {
         Some((step.wait.max(around), seats))
     }
 
-    /// What a card has left beside what is held of it, if the request can use that.
+    /// The room that a card has left beside `held`, if the request can use it.
     fn candidate(&self, place: usize, offer: Offer, held: Held) -> Option<Candidate> {
         let (card, whole) = (&self.node.cards[place], self.whole(place));
         let free = u32::try_from(whole.blocks.saturating_sub(held.blocks)).unwrap_or(u32::MAX);
@@ -138,8 +140,8 @@ impl<'a> Outlook<'a> {
         })
     }
 
-    /// What the node gives to virtual cards that spread over nodes: how long until all is free that can be, without
-    /// what jobs without a time limit hold, or with it.
+    /// The room that the node gives to virtual cards that spread over nodes, and the wait until all is free that can
+    /// be: without the room that jobs without a time limit hold, or with it.
     pub(super) fn part(&self, with_endless: bool) -> Option<Part> {
         let step = self.steps.iter().rfind(|step| with_endless || step.wait.endless == 0)?;
         let wait = step.wait.max(self.surroundings(1)?);
@@ -159,7 +161,7 @@ impl<'a> Outlook<'a> {
         Site { cards: self.left(step).collect(), workers }
     }
 
-    /// What its cards have left beside what is held.
+    /// The room that its cards have left beside the amounts held at a step.
     fn left(&self, step: &Step) -> impl Iterator<Item = Candidate> {
         let held = &self.held[step.first..];
         self.cards.iter().filter_map(|(place, offer)| self.candidate(*place, *offer, held[*place]))
@@ -186,15 +188,16 @@ impl<'a> Outlook<'a> {
     }
 }
 
-/// What a node gives to virtual cards that spread over nodes.
+/// The room that a node gives to virtual cards that spread over nodes, and the wait until it is free.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) wait: Wait,
     pub(super) site: Site,
 }
 
-/// What is held of the cards of a node as time goes by: first what comes back by time limits; then, card by card, what
-/// jobs without one hold, those first of which they hold least. At the end nothing is held of what is used.
+/// Computes the amounts held of the cards of a node as time goes by: first time limits give theirs back; then, card by
+/// card, the jobs without one do, those cards first of which they hold least. At the end nothing is held of the cards
+/// that are used.
 fn steps(node: &NodeEntry, schedule: &Schedule, cards: &[(usize, Offer)]) -> (Vec<Step>, Vec<Held>) {
     let mut held = vec![Held::default(); node.cards.len()];
     for release in &schedule.releases {

@@ -47,7 +47,8 @@ impl<'a> Hosts<'a> {
         Self { index, nodes, request }
     }
 
-    /// How long it takes until a host has room for so many programs; of several, those without cards come first.
+    /// Returns the wait until a host has room for `programs` programs; of equal waits, those of hosts without cards
+    /// come first.
     fn until(&self, id: NodeId, programs: u32) -> Option<(Wait, bool, NodeId)> {
         let node = self.index.node(id)?;
         let has_cards = !node.cards.is_empty();

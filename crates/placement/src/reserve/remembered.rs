@@ -1,4 +1,4 @@
-//! What was found out of nodes for a request is remembered until something of them changes, so that a round of
+//! Findings about nodes for a request: they are remembered until something of the nodes changes, so that a round of
 //! decisions costs as much as has changed since the one before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl<T: Copy> Ranking<T> {
     }
 }
 
-/// What all nodes give to virtual cards that spread over nodes, and how much it is together.
+/// The room that all nodes give to virtual cards that spread over nodes: node by node, and the sum.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     of_nodes: Ranking<Sums>,
@@ -58,7 +58,8 @@ impl Parts {
         part.iter().for_each(|(_, sums)| self.all.plus(sums));
     }
 
-    /// How many of the first nodes have enough for a gang together, as far as sums say.
+    /// Returns how many of the first nodes have enough for a gang together, as far as sums say; `None` if all have too
+    /// little.
     pub(super) fn enough_for(&self, demand: &Demand) -> Option<usize> {
         if self.all.virtual_cards(demand) < demand.gang {
             return None;
@@ -81,14 +82,14 @@ const MOST_REQUESTS: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
-    /// How long it takes until there is room for a virtual card on one card or one node.
+    /// Nodes by the wait until there is room for a virtual card on one card or one node.
     pub(super) seats: Ranking<()>,
     /// Room for those that spread over nodes, if they may: beside jobs without a time limit, and with what those hold.
     pub(super) parts: [Parts; 2],
 }
 
 impl Nodes {
-    /// What is known of some nodes. The index must know their schedules.
+    /// Looks at some nodes. The index must know their schedules.
     pub(super) fn of(sought: Sought<'_>, nodes: &[NodeId]) -> Self {
         let mut known = Self::default();
         nodes.iter().for_each(|id| known.look_at(sought, *id));
@@ -126,7 +127,7 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// What is known of all nodes for a request, current.
+    /// Returns the findings about all nodes for a request, brought up to date.
     pub(super) fn current(&mut self, index: &mut Index, state: &State, demand: &Demand) -> &Nodes {
         for id in index.changed_since(self.seen.get_or_insert(NOTHING)) {
             index.read_schedule(state, id);

@@ -1,4 +1,4 @@
-//! What to keep for virtual cards that spread over nodes: whole nodes, those that are free soonest first.
+//! Room to keep for virtual cards that spread over nodes: whole nodes, those that are free soonest first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ pub(super) fn over_nodes(sought: Sought<'_>, parts: &[Parts; 2]) -> Option<Choic
     })
 }
 
-/// How many workers each of some nodes gets, if they hold the gang.
+/// Divides the gang over nodes: the number of workers of each; `None` if they do not hold it.
 fn divide(sought: Sought<'_>, nodes: &[(Outlook<'_>, Part)]) -> Option<BTreeMap<NodeId, u32>> {
     let sites = nodes.iter().map(|(_, part)| part.site.clone());
     let seats = seats::divide_gang(sought.index, sought.demand, sites).ok()?;

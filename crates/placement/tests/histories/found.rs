@@ -210,8 +210,8 @@ fn what_gangs_left_is_found_again() {
     play(&nodes, &steps, &limits(), false, true);
 }
 
-/// What was kept for the first of a queue is free for those behind it once the queue would not let the first one start
-/// any more: the next one starts and keeps nothing from the one after it.
+/// Room kept for the first of a queue is free for those behind it once the queue would not let the first one start any
+/// more: the next one starts and keeps nothing from the one after it.
 #[test]
 fn a_maximum_is_too_small_for_the_one_that_cards_are_kept_for() {
     let nodes = [vec![(CardKind::Gpu, 10, 100, 0, false)]];

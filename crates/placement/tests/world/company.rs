@@ -1,4 +1,5 @@
-//! What random jobs say of other jobs and of nodes: labels, wishes, and how they are laid over the pool.
+//! The company of random jobs: their labels, their wishes about other jobs and nodes, and how they are laid over the
+//! pool.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use tessera_ledger::*;
 
 use super::history::ZONES;
 
-/// What a job says of other jobs and of nodes, as numbers that choose among names.
+/// The label and the wishes of a job, as numbers that choose among names (`data`: one bit for each name), and its
+/// packing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Company {
     pub label: Option<usize>,

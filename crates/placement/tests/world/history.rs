@@ -32,9 +32,9 @@ pub enum Step {
     Pass(u64),
     /// A node registers again in another rack and zone.
     Relabel(usize, u32),
-    /// What a node has on its disks.
+    /// A node reports the data that it has on its disks.
     Cached(usize, usize),
-    /// How a queue's jobs are laid over the pool.
+    /// A queue gets another packing of its jobs over the pool, or none.
     Packing(usize, Option<Packing>),
     /// A decision is made and committed.
     Decide,

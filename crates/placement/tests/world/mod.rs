@@ -26,8 +26,8 @@ impl Default for World {
     }
 }
 
-/// How many random cases a property is tried on: so many, or on request as many as the variable says that proptest
-/// itself reads.
+/// The number of random cases that a property is tried on: `usual`, or on request as many as the variable says that
+/// proptest itself reads.
 pub fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
@@ -123,7 +123,7 @@ impl World {
         assert_eq!(self.apply(Command::SetQueue { queue }), Outcome::Done);
     }
 
-    /// Whether a queue, or one above it, has a maximum: it may forbid what fits.
+    /// Returns whether a queue, or one above it, has a maximum: it may forbid what fits.
     pub fn is_limited(&self, queue: &str) -> bool {
         let queues = std::iter::successors(self.state.queue(queue), |queue| self.state.queue(&queue.settings.parent));
         queues.take(8).any(|queue| queue.settings.maximum.is_some())
@@ -157,7 +157,7 @@ impl World {
         panic!("something still happens after {rounds} rounds; {} jobs gave way", gave_way.len());
     }
 
-    /// What a queue holds, in TFLOPS and MiB, without what is on its way back.
+    /// The amount that a queue holds, in TFLOPS and MiB, without what is on its way back.
     pub fn standing(&self, queue: &str) -> (u64, u64) {
         let held = self.state.queue(queue).expect("the queue is known").standing();
         (held.compute.0 / 1000, held.memory.0)
@@ -284,7 +284,7 @@ pub fn reference_pool() -> World {
     world
 }
 
-/// Why a job waits, after one decision.
+/// Explains why a job waits, after one decision.
 pub fn explain(world: &World, id: JobId) -> Explanation {
     let mut pool = Pool::new(&world.state);
     pool.decide(&world.state, LogTime(world.time), &Limits::default());
@@ -292,7 +292,7 @@ pub fn explain(world: &World, id: JobId) -> Explanation {
     tessera_explain::explain(&mut pool, &world.state, &job, LogTime(world.time))
 }
 
-/// What would become of a job if it were submitted now.
+/// Previews the outcome of a job if it were submitted now.
 pub fn preview(world: &World, spec: &JobSpec) -> Preview {
     tessera_explain::preview(&mut Pool::new(&world.state), &world.state, spec, LogTime(world.time))
 }

@@ -21,7 +21,7 @@ pub struct Stream {
     pub pool: Pool,
     /// Seconds between two rounds.
     pub every: u64,
-    /// How many rounds a job runs.
+    /// The number of rounds that each job runs.
     lasts: BTreeMap<JobId, u64>,
     /// Jobs that run, and the round in which they end.
     running: Vec<(JobId, u64)>,
@@ -46,7 +46,7 @@ impl Stream {
         self.lasts.insert(id, rounds);
     }
 
-    /// What is over ends, time passes, and everything that can start does.
+    /// Plays one round: jobs that are over end, time passes, and everything that can start does.
     pub fn round(&mut self) {
         self.round += 1;
         let round = self.round;
@@ -78,7 +78,7 @@ impl Stream {
         self.world.job_state(job) == JobState::Pending
     }
 
-    /// Whether a job starts within so many rounds while others arrive.
+    /// Returns whether a job starts within `rounds` rounds while others arrive.
     pub fn starts_within(&mut self, job: JobId, rounds: u64, mut arrive: impl FnMut(&mut Self, u64)) -> bool {
         for _ in 0..rounds {
             let round = self.round;

@@ -1,4 +1,4 @@
-//! Those who found a cluster together.
+//! The founders of a cluster.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use tokio::time::Instant;
 use super::introduction::{IntroduceError, introduce, reach};
 use tessera_controller::new_pool::NewPool;
 
-/// Who is to found which cluster.
+/// The cluster to be founded and its founders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Founders {
     pub cluster: ClusterId,
     pub own: MemberId,
     pub members: Vec<Member>,
-    /// What is said of the pool, if anything is.
+    /// The settings of the pool, if any are given.
     pub pool: Option<NewPool>,
 }
 

@@ -11,7 +11,7 @@ use tonic::{Code, Request, Status};
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
 const MEMBER: &str = "tessera-member-id";
 
-/// Why a process could not be told who it is.
+/// The reason for which a process could not be given its identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IntroduceError {
     #[error("{address:?} is no host:port")]

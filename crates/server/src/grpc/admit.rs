@@ -56,7 +56,7 @@ struct Gate {
     probes: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     used: Gauge,
-    /// How long a request may take to arrive.
+    /// The longest time that a request may take to arrive.
     patience: Duration,
 }
 
@@ -171,7 +171,7 @@ fn refused<E: Send + 'static>(status: Status) -> BoxFuture<'static, Result<Respo
     Box::pin(std::future::ready(Ok(status.into_http())))
 }
 
-/// Whose connection the one is over which a call comes.
+/// The owner of the connection over which a call comes: a client, or the control plane itself.
 fn guest_of(request: &Request<Body>) -> Guest {
     let path = request.uri().path();
     let own = path.starts_with(MEMBERS) || path.starts_with(AGENTS);
@@ -184,13 +184,13 @@ fn guest_of(request: &Request<Body>) -> Guest {
 pub(crate) struct Received(Arc<Held>);
 
 impl Received {
-    /// So many bytes are not held any more.
+    /// Releases `bytes` bytes that are no longer held.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.0.give_back(bytes);
     }
 }
 
-/// What one call holds of the limits, given back when nothing of it is left.
+/// The part of the limits that one call takes up, released when nothing of the call is left.
 #[derive(Debug)]
 pub(super) struct Held {
     gate: Arc<Gate>,

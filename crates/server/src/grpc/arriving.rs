@@ -24,7 +24,7 @@ pub(super) struct Arriving {
     held: Arc<Held>,
     arrives: Pin<Box<Sleep>>,
     patience: Duration,
-    /// Of a stream, where in it we are.
+    /// The position in a stream of messages; `None` for a single request.
     messages: Option<Messages>,
     over: bool,
 }
@@ -86,7 +86,7 @@ impl http_body::Body for Arriving {
     }
 }
 
-/// Where in a stream of messages its bytes are.
+/// The position of the received bytes within a stream of messages.
 #[derive(Debug, Default)]
 struct Messages {
     prefix: [u8; PREFIX],
@@ -116,7 +116,7 @@ impl Messages {
         }
     }
 
-    /// Whether no message has begun that is not whole.
+    /// Returns whether every message that has begun is whole.
     fn is_between(&self) -> bool {
         self.begun == 0 && self.left == 0
     }

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 /// Header in which gRPC callers say how long they wait.
 pub(crate) const TIMEOUT_HEADER: &str = "grpc-timeout";
 
-/// What a caller that sets no deadline is given.
+/// The time allowed to a caller that sets no deadline.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest that a call may take, whatever its caller says.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// When a call must be answered. Kept in the extensions of its request.
+/// The moment by which a call must be answered. Kept in the extensions of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
 

@@ -28,7 +28,7 @@ const ASKED_OF_LEADER: [&str; 7] = [
 /// Mutations that the asked member carries out itself: before the cluster exists, nobody leads.
 const ANSWERED_HERE: [&str; 1] = ["/tessera.v1.ClusterService/InitializeCluster"];
 
-/// Who can answer a method.
+/// The members that can answer a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answerer {
     AnyMember,
@@ -46,9 +46,9 @@ pub struct Method {
     pub service: String,
     /// Its name within the service.
     pub name: String,
-    /// Whether requests or responses are streams.
+    /// True if requests or responses are streams.
     pub streaming: bool,
-    /// Whether requests are.
+    /// True if requests are a stream.
     pub takes_stream: bool,
     pub answerer: Answerer,
 }

@@ -109,7 +109,7 @@ fn code_in(headers: &HeaderMap) -> Option<Code> {
     headers.get("grpc-status").map(|value| Code::from_bytes(value.as_bytes()))
 }
 
-/// Whether a code says that the server is at fault, by the semantic conventions for servers.
+/// Returns whether a code says that the server is at fault, by the semantic conventions for servers.
 const fn is_fault(code: Code) -> bool {
     use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
     matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)

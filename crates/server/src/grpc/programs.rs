@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Whether a request may be answered as gRPC.
+/// Checks whether a request may be answered as gRPC.
 fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
     if request.uri().path().starts_with(PREFIX) {
         return Ok(());

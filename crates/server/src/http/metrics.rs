@@ -20,7 +20,7 @@ pub(super) async fn page(State(pages): State<Pages>, headers: HeaderMap) -> Resp
     shown(pages.metrics.encode(), &headers)
 }
 
-/// Which jobs an address asks for, or what is wrong with it.
+/// Parses the selection of jobs in the query of an address, or says what is wrong with it.
 fn wanted(query: &str) -> Result<JobsWanted, String> {
     let mut wanted = JobsWanted::default();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

@@ -33,7 +33,7 @@ use tessera_controller::pool::PoolHandle;
 /// who asks whether this member is alive.
 const STREAMS: usize = CONNECTIONS * 3 / 4;
 
-/// What the pages show.
+/// The data and resources of the pages.
 #[derive(Clone)]
 struct Pages {
     member: watch::Receiver<Option<PoolHandle>>,
@@ -129,7 +129,7 @@ pub async fn push(metrics: Arc<Metrics>, shutdown: CancellationToken) {
     tessera_otlp::push(page, shutdown).await;
 }
 
-/// Whether calls should be sent to this member; the body says why not.
+/// Tells whether calls should be sent to this member; the body says why not.
 async fn ready(State(pages): State<Pages>) -> (StatusCode, String) {
     let member = pages.member.borrow().clone();
     let judged = member.map_or(Err(NotReady::NotAdmitted), |pool| Readiness::of(pool).check());

@@ -1,4 +1,4 @@
-//! What a call brings along beside its message: who calls, until when, and in which trace.
+//! The context of a call beside its message: the caller, the deadline, and the trace.
 
 use tessera_api::{Refusal, metadata};
 use tessera_ledger::wire::FieldError;
@@ -12,12 +12,12 @@ use crate::grpc::deadline::Deadline;
 /// The actor of a caller that does not say who it is.
 const ANONYMOUS: &str = "anonymous";
 
-/// Who calls, until when.
+/// The caller and the deadline of its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// A name for people.
     pub actor: String,
-    /// When the call must be answered.
+    /// The moment by which the call must be answered.
     pub deadline: Instant,
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct StreamPermit {
 /// A stream of answers.
 pub(crate) type Answers<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
 
-/// What all services work with. Clones work with the same.
+/// The resources that all services share. Clones work with the same.
 #[derive(Clone, Debug)]
 pub struct Desk {
     pool: PoolHandle,

@@ -18,7 +18,7 @@ use tessera_controller::pool::{Committed, PoolHandle};
 pub(crate) struct Made {
     /// Revision of the entry that made it.
     pub revision: Revision,
-    /// What the ledger answered; never a refusal.
+    /// The ledger's outcome; never a refusal.
     pub outcome: Outcome,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn made_before(state: &State, key: RequestKey) -> Option<Made> {
     answer_of(state.answered(key.id)?, key)
 }
 
-/// What was answered under a request's id, if that was the same request and it was made. What was refused is the
+/// The answer given under a request's id, if that was the same request and it was made. A refused request is the
 /// ledger's to refuse again.
 fn answer_of(answered: &AnsweredRequest, key: RequestKey) -> Option<Made> {
     let outcome = answered.job.map_or(Outcome::Done, Outcome::Submitted);
@@ -40,10 +40,10 @@ fn answer_of(answered: &AnsweredRequest, key: RequestKey) -> Option<Made> {
     was_made.then_some(Made { revision: answered.revision, outcome })
 }
 
-/// What a leader knows of requests as it judges them.
+/// The knowledge of a leader about requests as it judges them.
 struct Known {
     state: Arc<State>,
-    /// What their clocks are compared with.
+    /// The time with which the clocks of requests are compared.
     now: LogTime,
 }
 
@@ -77,7 +77,7 @@ impl Known {
     }
 }
 
-/// What came of a request that was committed; `state` has it applied.
+/// The result of a request that was committed; `state` has it applied.
 fn made(state: &State, key: RequestKey, committed: Committed) -> Result<Made, Status> {
     if let Outcome::Rejected(rejection) = &committed.outcome {
         return Err(refusal::of_rejection(rejection));

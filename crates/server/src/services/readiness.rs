@@ -1,4 +1,5 @@
-//! Whether calls should be sent to this member: it is admitted, it knows a leader, and it is not behind.
+//! The readiness of this member for calls: it is admitted, not refused by another member, knows a leader, and is not
+//! behind; if it leads, a quorum confirms it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tessera_controller::pool::PoolHandle;
 /// Name under which the health service speaks of readiness; the empty name speaks of being alive.
 pub const READY_SERVICE: &str = "tessera.ready";
 
-/// How often readiness is judged anew when nothing changes; a member falls behind silently.
+/// The interval at which readiness is judged anew when nothing changes; a member falls behind silently.
 const PERIOD: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -20,7 +20,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// What the answer says about how current it is.
+    /// The part of the answer that says how current it is.
     pub(crate) fn read_state(&self) -> Option<v1::ReadState> {
         Some(v1::ReadState { revision: self.state.revision().0, age: self.age.0.map(duration_to_wire) })
     }

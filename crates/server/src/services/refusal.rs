@@ -1,4 +1,4 @@
-//! Why calls are refused: errors of consensus, of placement and of watches in the API's words.
+//! Refusals of calls: errors of consensus, of placement and of watches in the API's words.
 
 use std::error::Error;
 
@@ -21,7 +21,7 @@ pub(crate) fn of_rejection(rejection: &Rejection) -> Status {
     Refusal::from(rejection).into()
 }
 
-/// What consensus, or the disk, did not take.
+/// The refusal of a command that consensus, or the disk, did not take.
 pub(crate) fn of_propose(pool: &PoolHandle, error: &ProposeError) -> Status {
     match error {
         ProposeError::Consensus(error) => of_consensus(pool, error),

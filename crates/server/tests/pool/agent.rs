@@ -20,7 +20,7 @@ type Key = (u64, u64, u32);
 #[derive(Clone, Debug)]
 struct Worker {
     job: u64,
-    /// How it ended, once it did.
+    /// The cause and code of its end, once it ended.
     ended: Option<(StopCause, i32)>,
 }
 
@@ -30,7 +30,7 @@ struct Memory {
     starts: Vec<u64>,
     stops: Vec<(u64, StopCause)>,
     leases: usize,
-    /// When the longest lease is over that was granted: its workers are killed by then.
+    /// The moment at which the longest lease that was granted ends: its workers are killed by then.
     killed_by: Option<Instant>,
     heartbeat: Option<Duration>,
     cut: bool,
@@ -46,7 +46,7 @@ pub struct FakeAgent {
     end: CancellationToken,
 }
 
-/// What the task around the agent knows.
+/// The data of the task around the agent.
 #[derive(Clone)]
 struct Task {
     name: String,
@@ -81,12 +81,12 @@ impl FakeAgent {
         agent
     }
 
-    /// How often a worker of the job was started here.
+    /// The number of times that a worker of the job was started here.
     pub fn starts(&self, job: u64) -> usize {
         held(&self.memory).starts.iter().filter(|started| **started == job).count()
     }
 
-    /// What was stopped here by order.
+    /// The jobs that were stopped here by order, and the causes.
     pub fn stops(&self) -> Vec<(u64, StopCause)> {
         held(&self.memory).stops.clone()
     }
@@ -100,7 +100,7 @@ impl FakeAgent {
         held(&self.memory).killed_by
     }
 
-    /// How often it was told to send heartbeats, last.
+    /// The heartbeat interval that it was last told.
     pub fn heartbeat(&self) -> Option<Duration> {
         held(&self.memory).heartbeat
     }
@@ -262,7 +262,7 @@ impl Memory {
     }
 }
 
-/// What an agent says first.
+/// The first message of an agent.
 fn hello(name: &str, tflops: u64, memory: &Memory) -> SessionRequest {
     let rated = vec![v1::Rating { precision: v1::Precision::Fp16.into(), milli_tflops: tflops * 1000 }];
     let card = v1::CardDescription {

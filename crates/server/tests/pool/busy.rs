@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::pool::members::{Members, leases};
 
-/// How long the threads are taken: several times as long as the others wait for a leader.
+/// The time for which the threads are taken: several times as long as the others wait for a leader.
 const TAKEN: Duration = Duration::from_millis(1_500);
 
 /// A runtime with one thread.

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// How long anything may take before the test fails.
+/// The longest time that anything may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until a condition holds.
@@ -54,7 +54,7 @@ pub fn job(tflops: u64) -> v1::JobSpec {
 
 struct Member {
     address: String,
-    /// Where its metrics are.
+    /// The address of its metrics.
     pages: SocketAddr,
     shutdown: CancellationToken,
     running: JoinHandle<Result<(), RunError>>,
@@ -137,7 +137,7 @@ impl Members {
         Self::found(members).await
     }
 
-    /// Which of them leads, and in which term, as the one says that has heard of the latest.
+    /// The index of the leader, and its term, as the member says that has heard of the latest.
     pub async fn leader(&self) -> (usize, u64) {
         let mut latest = v1::GetClusterStatusResponse::default();
         for member in 0..self.members.len() {
@@ -196,13 +196,13 @@ impl Members {
         self.call(set).await;
     }
 
-    /// How long a silent node's blocks are kept at present.
+    /// The time for which a silent node's blocks are kept at present.
     pub async fn regrant_ceiling(&self) -> Duration {
         let ceiling = self.config().await.regrant_ceiling.expect("it is always said");
         duration_from_wire("regrant_ceiling", &ceiling).expect("it is no negative time")
     }
 
-    /// Where the members listen that still run.
+    /// The addresses of the members that still run.
     pub fn addresses(&self) -> Vec<String> {
         self.members.iter().map(|member| member.address.clone()).collect()
     }
@@ -235,7 +235,7 @@ impl Members {
         }
     }
 
-    /// What a member shows to Prometheus.
+    /// The metrics page that a member shows to Prometheus.
     pub async fn page(&self, member: usize) -> String {
         let mut connection = TcpStream::connect(self.members[member].pages).await.expect("the pages are served");
         let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -262,7 +262,7 @@ impl Members {
         self.call(submit).await.into_inner().job_id
     }
 
-    /// Where a job stands, read from a leader that a quorum confirmed.
+    /// The state of a job, read from a leader that a quorum confirmed.
     pub async fn state(&self, job_id: u64) -> JobState {
         let get = |channel| async move {
             JobServiceClient::new(channel).get_job(v1::GetJobRequest { job_id, consistency: 0 }).await

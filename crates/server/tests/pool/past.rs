@@ -1,4 +1,4 @@
-//! What a pool decided, made again from what a stopped member has on its disk.
+//! Decisions of a pool, made again from the disk of a stopped member.
 
 use std::path::Path;
 

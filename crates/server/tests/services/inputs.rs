@@ -13,7 +13,7 @@ use tower::ServiceExt;
 use crate::services::support::fixture::{node, spec, submission};
 use crate::services::support::{Cluster, TestMember, assert_refused, channel, id};
 
-/// What every refusal must leave as it was.
+/// The counts that every refusal must leave unchanged.
 fn fingerprint(member: &TestMember) -> (usize, usize, u64) {
     let state = member.pool.view().current();
     (state.jobs_from(Default::default()).count(), state.queues().count(), state.block_counts().total())

@@ -1,4 +1,4 @@
-//! What can be done with jobs.
+//! Operations on jobs.
 
 use tessera_api::error::{AGE, REVISION};
 use tessera_api::v1::{self, Consistency, ErrorReason, JobState, PlanVerdict};

@@ -1,5 +1,5 @@
-//! What clients may have open or under way at once: each limit is met with its own reason, hurts nobody else, and what
-//! was refused is taken once there is room again.
+//! Limits on the resources that clients may have open or under way at once: each limit is met with its own reason,
+//! hurts nobody else, and a refused request is taken once there is room again.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ use crate::services::limits::{raw, stalled};
 use crate::services::support::fixture::{node, spec, submission};
 use crate::services::support::{Clients, Cluster, TestMember, assert_refused, id, within};
 
-/// What became of the jobs of a stream, by their places.
+/// The outcomes of the submissions on a stream, by the places of the jobs in it.
 type Outcomes = BTreeMap<u64, Result<v1::SubmitJobResponse, Status>>;
 
 fn messages(jobs: &[v1::SubmitJobRequest], each: usize) -> Vec<v1::SubmitJobsRequest> {

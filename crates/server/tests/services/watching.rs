@@ -18,7 +18,7 @@ use crate::services::support::{Clients, Cluster, assert_refused, id, propose, so
 /// (revision, ordinal) of an event.
 type Place = (u64, u32);
 
-/// What was read of one watch.
+/// The messages read from one watch.
 #[derive(Default)]
 struct Read {
     listed: Vec<u64>,

@@ -1,4 +1,4 @@
-//! How a trace becomes a pool and jobs of the ledger.
+//! The mapping of a trace to a pool and jobs of the ledger.
 //!
 //! A card has so many blocks as the [`Scale`] says: 1000, so that a block is a thousandth of a card, unless the effect
 //! of coarser blocks is the question. A share of a card becomes a virtual card on one card; several whole cards become
@@ -24,25 +24,25 @@ const HOST_BLOCKS: u32 = 1_000;
 /// Memory of a card of which alone the list does not say how much it has: more than anybody asks for.
 const UNKNOWN_CARD_MEMORY: Mebibytes = Mebibytes(1 << 30);
 
-/// What of cards a list of nodes says anything about.
+/// The properties of cards that a list of nodes specifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// How finely cards are divided.
+    /// The granularity at which cards are divided.
     pub scale: Scale,
-    /// Whether memory of cards is known. Otherwise cards have none and nobody is asked for any: memory that nobody uses
-    /// would only be counted as room.
+    /// True if memory of cards is known. Otherwise cards have none and jobs request none: memory that nobody uses would
+    /// only be counted as room.
     pub memory: bool,
 }
 
 impl Counted {
-    /// What a list of nodes says.
+    /// The properties that a list of nodes specifies, at a scale.
     #[must_use]
     pub fn of(nodes: &[TraceNode], scale: Scale) -> Self {
         Self { scale, memory: nodes.iter().any(|node| node.card_memory_mib.is_some()) }
     }
 }
 
-/// How finely cards are divided.
+/// The granularity at which cards are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     pub blocks_per_card: BlockCount,
@@ -56,7 +56,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// What `milli` thousandths of one card compute. A block computes one TFLOPS here, whatever it is in the world.
+    /// The compute of `milli` thousandths of one card. A block computes one TFLOPS here, whatever it is in the world.
     fn compute(self, milli: u64) -> MilliTflops {
         MilliTflops(milli.saturating_mul(u64::from(self.blocks_per_card.0)))
     }
@@ -74,7 +74,7 @@ pub(super) fn config() -> PoolConfig {
     }
 }
 
-/// What an agent of the node would say.
+/// The description that an agent of the node would send.
 pub(super) fn node(node: &TraceNode, counted: Counted) -> (NodeDescription, Vec<CardDescription>) {
     let description = NodeDescription {
         name: node.name.clone(),
@@ -149,8 +149,8 @@ pub fn spec(job: &TraceJob, counted: Counted) -> JobSpec {
     }
 }
 
-/// Where workers of an allocation are, in the words of the trace: nodes by their place in its list, cards by theirs on
-/// the node.
+/// The places of an allocation's workers, in the words of the trace: nodes by their place in its list, cards by theirs
+/// on the node.
 pub(super) fn places<'a>(
     workers: impl Iterator<Item = (NodeId, &'a [tessera_ledger::Slice])>,
     nodes: &[TraceNode],

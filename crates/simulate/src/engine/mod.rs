@@ -22,7 +22,7 @@ use crate::trace::{TraceJob, TraceNode};
 
 pub use mapping::{Counted, Scale, spec};
 
-/// When the simulated log begins: any time will do, but not zero, which the ledger uses for "never".
+/// The beginning of the simulated log: any time will do, but not zero, which the ledger uses for "never".
 const BEGINNING: LogTime = LogTime(1_000_000_000_000);
 
 /// The ledger refused what it should have taken: a fault of the engine or of placement.
@@ -39,11 +39,11 @@ pub enum EngineError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     pub job: JobId,
-    /// Where its workers are, in order of rank.
+    /// The places of its workers, in order of rank.
     pub places: Vec<Place>,
 }
 
-/// What one decision did.
+/// The result of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     /// Jobs that run now.
@@ -54,11 +54,11 @@ pub struct Decided {
     pub moved: Vec<Placed>,
     /// Parts of the plan that the ledger refused.
     pub refused: Vec<Rejection>,
-    /// When time alone will change something.
+    /// The next moment at which time alone changes something.
     pub wakeup: Option<LogTime>,
-    /// Whether a limit cut the decision short.
+    /// True if a limit cut the decision short.
     pub more: bool,
-    /// How long placement took: reading what had changed, and deciding.
+    /// The time that placement took: reading what had changed, and deciding.
     pub took: Duration,
 }
 
@@ -71,7 +71,7 @@ pub struct Engine {
     limits: Limits,
     counted: Counted,
     nodes: Vec<TraceNode>,
-    /// What applied entries have touched and placement has not read.
+    /// Changes by applied entries that placement has not read.
     touched: Vec<Touched>,
     /// The same, as the agents see it.
     for_agents: Vec<Touched>,

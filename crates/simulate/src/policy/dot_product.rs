@@ -12,7 +12,7 @@ pub struct DotProduct {
     largest: Option<Largest>,
 }
 
-/// What the largest node has of each.
+/// The capacity of the largest node, for each resource.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Largest {
     pub(super) cpu: f64,

@@ -16,7 +16,7 @@ use crate::plain::{Place, PlainCluster, PlainNode, Request};
 pub struct Fgd {
     order: Order,
     shapes: BTreeMap<Request, u64>,
-    /// Whether somebody said what to expect; otherwise it is what was asked for so far.
+    /// True if somebody announced the expected shapes; otherwise the requests so far are expected.
     told: bool,
     seen: BTreeMap<Request, u64>,
     seen_in_all: u64,
@@ -91,7 +91,7 @@ pub fn fragmented_milli<'a>(node: &PlainNode, shapes: impl Iterator<Item = (&'a 
         .sum()
 }
 
-/// Whether the processors and the cards of a node are enough; shapes say nothing of memory.
+/// Returns whether the processors and the cards of a node are enough; shapes say nothing of memory.
 fn can_host(node: &PlainNode, shape: &Request) -> bool {
     let room = node.cards.iter().filter(|left| **left >= shape.milli).count();
     node.cpu >= shape.cpu && node.is_accepted_by(shape) && room >= shape.cards as usize

@@ -1,5 +1,5 @@
-//! What the policies share: the order of nodes that decides between equally good ones, and which cards of a node
-//! are taken.
+//! The common parts of the policies: the order of nodes that decides between equally good ones, and which cards of a
+//! node are taken.
 //!
 //! Scores are cut to whole numbers from 0 to 100, as schedulers of Kubernetes give them, so that many nodes are equally
 //! good. The first of them in a fixed order is taken; the order is drawn once, by a seed, because that of a list may

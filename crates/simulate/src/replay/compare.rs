@@ -32,9 +32,9 @@ pub enum Difference {
     OtherStep {
         /// The first part that differs, from 1.
         part: usize,
-        /// What was committed there.
+        /// The part that was committed there.
         committed: String,
-        /// What comes out.
+        /// The part that results now.
         now: String,
     },
 }

@@ -20,7 +20,7 @@ pub use compare::Difference;
 /// Entries whose states are kept for plans that were made against them; a leader's plan lags its commit by far fewer.
 const KEPT_STATES: usize = 1024;
 
-/// What making a decision again gave.
+/// The result of making a decision again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     Same,
@@ -40,16 +40,16 @@ pub struct PastDecision {
     /// The state it was made against.
     pub made_against: Revision,
     pub parts: Vec<PlanPart>,
-    /// What the ledger said of each part: a refusal means that the state had changed meanwhile.
+    /// The ledger's answer to each part: a refusal means that the state had changed meanwhile.
     pub refused: Vec<Option<Rejection>>,
-    /// What making it again gave.
+    /// The result of making it again.
     pub finding: Finding,
-    /// Why the job that is followed waited just before; `None` when none is followed or it is unknown.
+    /// The reason why the followed job waited just before; `None` when none is followed or it is unknown.
     pub explanation: Option<Explanation>,
 }
 
 impl PastDecision {
-    /// Whether it is about a job: grants, preempts, moves or evicts it.
+    /// Returns whether the decision is about a job: grants, preempts, moves or evicts it.
     #[must_use]
     pub fn concerns(&self, id: JobId) -> bool {
         self.parts.iter().any(|part| match part {

@@ -14,7 +14,7 @@ pub enum Fault {
     Misplaced {
         /// Its number.
         arrival: u64,
-        /// Why it does not fit.
+        /// The reason why it does not fit.
         why: Impossible,
     },
     /// Something was moved that is not there.

@@ -21,10 +21,10 @@ pub use arrivals::Arrivals;
 pub use judge::{Fault, Judge};
 pub use table::render;
 
-/// What is offered in the end, in hundredths of what the cluster has.
+/// The final offer, in hundredths of what the cluster has.
 const OFFERED_IN_THE_END: u64 = 130;
 
-/// What one run of one placer gave.
+/// The result of one run of one placer.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunResult {
     /// Seed of the order of arrivals.
@@ -36,7 +36,7 @@ pub struct RunResult {
     pub arrivals: u64,
     /// Arrivals that were turned away.
     pub rejected: u64,
-    /// Of these, how many would have fitted.
+    /// The number of these that would have fitted.
     pub avoidable: u64,
     /// Earlier arrivals that were moved.
     pub moves: u64,

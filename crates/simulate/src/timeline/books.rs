@@ -11,7 +11,7 @@ use crate::saturate::shapes;
 use crate::stats::Distribution;
 use crate::trace::{Ask, TraceJob, TraceNode, WHOLE_CARD};
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
     Absent,
@@ -28,7 +28,7 @@ struct Entry {
     request: Request,
     /// Milliseconds that it still has to run.
     left: u64,
-    /// How often it was started.
+    /// The number of times that it was started.
     runs: u32,
     waited: Option<u64>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Books<'a> {
     entries: Vec<Entry>,
     shapes: Vec<(Request, u64)>,
     now: u64,
-    /// When the last job is submitted: what comes later is only the emptying of the cluster.
+    /// The time at which the last job is submitted: what comes later is only the emptying of the cluster.
     last_submission: u64,
     sample_every: u64,
     next_sample: u64,
@@ -154,7 +154,7 @@ impl<'a> Books<'a> {
         self.entry(job).standing = if accepted { Standing::Waiting } else { Standing::Refused };
     }
 
-    /// Whether a job runs for the so-many-th time.
+    /// Returns whether a job is running for the `run`-th time.
     pub(super) fn runs_as(&self, job: usize, run: u32) -> bool {
         let entry = &self.entries[job];
         entry.runs == run && matches!(entry.standing, Standing::Running { .. })

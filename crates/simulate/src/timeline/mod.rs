@@ -31,18 +31,18 @@ const SAMPLES: u64 = 400;
 /// Most samples, should it take much longer.
 const MOST_SAMPLES: usize = 4000;
 
-/// What to play and how.
+/// The options of a playback.
 #[derive(Clone, Copy, Debug)]
 pub struct TimelineOptions {
-    /// What places.
+    /// The placer.
     pub policy: Choice,
     /// Seed of what the policy draws.
     pub seed: u64,
-    /// Whether jobs are moved so that free room lies together; only Tessera moves.
+    /// The schedule of moves by which free room is brought together; `None`: no moves. Only Tessera moves.
     pub compaction: Option<Compaction>,
 }
 
-/// When jobs are moved.
+/// The schedule of moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// Not more often than this, in milliseconds, and only when something happens.
@@ -76,7 +76,7 @@ pub enum TimelineError {
     #[error("job {job} was put where it does not fit: {why}")]
     Misplaced {
         job: String,
-        /// Why it does not fit.
+        /// The reason why it does not fit.
         why: Impossible,
     },
     /// Something was finished, suspended or moved that does not run.
@@ -84,7 +84,7 @@ pub enum TimelineError {
     NotRunning { job: String, what: &'static str },
 }
 
-/// What can happen, in the order in which it is taken at one time: ends make room before anybody new comes.
+/// The events, in the order in which they are taken at one time: ends make room before anybody new comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A job ends; the number tells its runs apart.
@@ -118,7 +118,7 @@ struct Play<'a> {
     events: BTreeSet<(u64, Event)>,
     books: Books<'a>,
     options: TimelineOptions,
-    /// When the scheduler wishes to be woken, as of its last decision.
+    /// The time at which the scheduler asks to be woken, as of its last decision.
     wake: Option<u64>,
     next_compaction: u64,
 }

@@ -1,4 +1,4 @@
-//! What a run gave, for people and for programs.
+//! The result of a run, for people and for programs.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::stats::Distribution;
 
-/// How long jobs waited for their first start, in seconds.
+/// The waiting time of jobs until their first start, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Waiting {
     pub mean: f64,
@@ -43,10 +43,11 @@ pub struct Sample {
     pub waiting: u64,
 }
 
-/// What a run gave. Means and percentiles are over the time in which jobs arrived; what follows is only the emptying.
+/// The result of a run. Means and percentiles are over the time in which jobs arrived; what follows is only the
+/// emptying.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// What placed.
+    /// The placer.
     pub policy: String,
     pub nodes: u64,
     pub cards: u64,
@@ -77,7 +78,7 @@ pub struct RunSummary {
     pub cards_needed_mean: f64,
     /// The most at once.
     pub cards_needed_peak: u64,
-    /// How long jobs waited for their first start.
+    /// The waiting time of jobs until their first start.
     pub waiting: Waiting,
     /// Suspensions in favour of others.
     pub preemptions: u64,
@@ -88,7 +89,7 @@ pub struct RunSummary {
     /// Time of one decision in microseconds: the median.
     pub decision_p50_us: f64,
     pub decision_p99_us: f64,
-    /// How long each job waited, in seconds, in order of length.
+    /// The waiting time of each job, in seconds, in ascending order.
     #[serde(skip)]
     pub waits_s: Vec<f64>,
     /// The cluster over time.

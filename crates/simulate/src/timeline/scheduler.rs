@@ -1,4 +1,4 @@
-//! Who decides when and where jobs run: Tessera itself, or a line in front of a policy from the literature.
+//! Schedulers that decide when and where jobs run: Tessera itself, or a line in front of a policy from the literature.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::plain::{Place, PlainCluster, Request};
 use crate::policy::Policy;
 use crate::trace::{TraceJob, TraceNode};
 
-/// What one decision did; jobs by their place in the trace.
+/// The result of one decision; jobs by their place in the trace.
 #[derive(Debug, Default)]
 pub(super) struct Step {
     pub started: Vec<(usize, Vec<Place>)>,

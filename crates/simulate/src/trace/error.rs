@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, said with file, line and column.
+//! Errors of a trace, reported with file, line and column.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub enum TraceError {
     )]
     UnknownFormat {
         path: PathBuf,
-        /// What it was to be a list of.
+        /// The kind of list that it was to be.
         what: &'static str,
         /// Its first line.
         header: String,
@@ -26,7 +26,7 @@ pub enum TraceError {
     Row {
         path: PathBuf,
         place: LineColumn,
-        /// What is wrong and what would be right.
+        /// The problem, and what would be right.
         problem: String,
     },
 }

@@ -27,7 +27,7 @@ pub struct JobList {
     pub format: JobFormat,
     /// Its jobs; in the order of the file where the trace has no times.
     pub jobs: Vec<TraceJob>,
-    /// Whether it says when jobs came and how long they ran.
+    /// True if the list says when jobs came and how long they ran.
     pub timed: bool,
 }
 

@@ -40,7 +40,7 @@ pub struct TraceNode {
     pub card_memory_mib: Option<u64>,
 }
 
-/// What one worker of a job asks for.
+/// The request of one worker of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ask {
     /// Thousandths of a processor of the host.
@@ -58,13 +58,13 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Whether it takes whole cards, so that nobody else is on them.
+    /// Returns whether the worker takes whole cards, so that nobody else is on them.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.cards > 0 && self.card_milli == WHOLE_CARD
     }
 
-    /// Whether it asks for a part of one card.
+    /// Returns whether the worker asks for a part of one card.
     #[must_use]
     pub const fn is_fraction(&self) -> bool {
         self.cards == 1 && self.card_milli < WHOLE_CARD
@@ -80,9 +80,9 @@ impl Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceJob {
     pub name: String,
-    /// When it was submitted, in milliseconds after the first of its list; 0 where the trace does not say.
+    /// The time of submission, in milliseconds after the first of its list; 0 where the trace does not say.
     pub submitted_ms: u64,
-    /// How long it runs, in milliseconds; `None` where the trace does not say.
+    /// The duration of the run, in milliseconds; `None` where the trace does not say.
     pub runtime_ms: Option<u64>,
     /// Number of workers, placed together or not at all.
     pub workers: u32,
@@ -90,7 +90,7 @@ pub struct TraceJob {
     pub queue: String,
     /// 0 to 100; higher goes first.
     pub priority: u32,
-    /// Whether it may be suspended for one of higher priority.
+    /// True if the job may be suspended for one of higher priority.
     pub preemptible: bool,
 }
 

@@ -31,7 +31,7 @@ impl Table {
         Ok(Self { path: path.to_owned(), header, reader })
     }
 
-    /// Whether the header has all these columns.
+    /// Returns whether the header has all these columns.
     pub(super) fn has(&self, columns: &[&str]) -> bool {
         columns.iter().all(|column| self.header.iter().any(|name| name == *column))
     }

@@ -128,7 +128,7 @@ pub(crate) fn reach(address: &Address) -> io::Result<Socket> {
     }
 }
 
-/// Whether the other side still holds its end.
+/// Returns whether the other side's end is still open.
 pub(super) fn is_open(socket: &Socket) -> bool {
     let mut watched = [PollFd::new(socket.as_fd(), PollFlags::POLLHUP)];
     poll(&mut watched, PollTimeout::ZERO).is_ok_and(|_| {

@@ -17,10 +17,10 @@ use crate::recovery;
 use crate::request::{Answer, Request, Submission};
 use crate::store::{Reserve, Store, StoreStatus};
 
-/// How many entries are copied out of the image at a time.
+/// The number of entries that are copied out of the image at a time.
 const SCAN_STEP: usize = 256;
 
-/// When the modelled disk makes things durable.
+/// The moment at which the modelled disk makes requests durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushing {
     /// Inside the call that asks for it, which also runs the callback.

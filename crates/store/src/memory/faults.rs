@@ -1,4 +1,4 @@
-//! What happens to disks: power goes, bits flip, writes tear, files vanish, space ends.
+//! Faults of disks: power goes, bits flip, writes tear, files vanish, space ends.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::body;
 use crate::codec::Family;
 use crate::keys;
 
-/// How the power goes.
+/// The effect of a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// Nothing that was pending reached the disk.
@@ -17,7 +17,7 @@ pub enum Crash {
     KeepFirst(usize),
 }
 
-/// Where a record lies.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The log entry with this index.

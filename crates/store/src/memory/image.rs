@@ -1,4 +1,4 @@
-//! What has been flushed: keys and values, as a real disk would hold them.
+//! The flushed content: keys and values, as a real disk would hold them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

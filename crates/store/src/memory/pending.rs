@@ -1,4 +1,4 @@
-//! What was handed to the modelled disk and is not flushed yet.
+//! Requests that were handed to the modelled disk and are not flushed yet.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::request::{Request, Submission};
 #[derive(Default)]
 pub(crate) struct Pending {
     queue: VecDeque<Submission>,
-    /// How many of them may be flushed.
+    /// The number of queued requests that may be flushed.
     told: usize,
     /// Somebody is flushing: others only raise `told`, so that answers keep their order.
     flushing: bool,

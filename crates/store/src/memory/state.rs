@@ -1,4 +1,4 @@
-//! What a modelled disk holds and how it changes.
+//! The content of a modelled disk and its changes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

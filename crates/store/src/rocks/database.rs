@@ -30,7 +30,7 @@ pub(crate) struct Batch<'a> {
     batch: WriteBatch,
 }
 
-/// Whether a database must be there already.
+/// The expectation on opening: to create a database, or to find an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Create,
@@ -120,7 +120,8 @@ impl Database {
         if batch.is_empty() { Ok(()) } else { batch.write("removing unfinished snapshots", false) }
     }
 
-    /// Whether all writes are held although an error was met in the background, as after a flush onto a full disk.
+    /// Returns whether all writes are held although an error was met in the background, as after a flush onto a full
+    /// disk.
     pub(crate) fn holds_writes(&self) -> bool {
         let number = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
         number(properties::IS_WRITE_STOPPED) > 0 && number(properties::BACKGROUND_ERRORS) > 0

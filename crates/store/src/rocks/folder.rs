@@ -56,12 +56,12 @@ impl Folder {
         &self.path
     }
 
-    /// Where RocksDB lives.
+    /// The folder of RocksDB.
     pub(crate) fn database(&self) -> PathBuf {
         self.path.join("db")
     }
 
-    /// Where RocksDB is created.
+    /// The folder in which RocksDB is created.
     pub(crate) fn nascent(&self) -> PathBuf {
         self.path.join("db.new")
     }

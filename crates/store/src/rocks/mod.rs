@@ -44,7 +44,7 @@ use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Where a store lies and how much it may hold on to.
+/// The data folder of a store and the bounds on its reserve, memory and queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RocksOptions {
     /// Data folder; made if it is not there.

@@ -16,10 +16,10 @@ use crate::error::StoreError;
 
 /// Time between two looks. Each reads two numbers that RocksDB keeps in memory.
 const PERIOD: Duration = Duration::from_millis(500);
-/// So many looks in a row must find writes held: a disk that is merely slow ends a flush meanwhile.
+/// The number of consecutive looks that must find writes held: a disk that is merely slow ends a flush meanwhile.
 const LOOKS: u32 = 4;
 
-/// What a held write waits for.
+/// The reported cause of a write that RocksDB holds.
 #[derive(Debug, thiserror::Error)]
 #[error("RocksDB holds all writes until there is room")]
 struct HeldWrites;

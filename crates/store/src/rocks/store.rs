@@ -184,7 +184,7 @@ impl Disk for RocksDisk {
 }
 
 impl Drop for RocksDisk {
-    /// What was handed in is still written, and answered, before the store is closed.
+    /// Closes the store after all accepted requests are written and answered.
     fn drop(&mut self) {
         self.shared.queue.close();
         let Some(writer) = self.writer.take() else {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tessera_store::{Done, EntryId, LogRecord, SnapshotRecord, SnapshotWriter, Store, StoreError};
 
-/// How long an answer may take before the test fails; never waited for when all is well.
+/// The longest time for an answer before the test fails; never waited for when all is well.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A disk on which stores are opened.

@@ -1,4 +1,4 @@
-//! What a store should hold, said as simply as possible.
+//! The expected content of a store, modelled as simply as possible.
 
 use bytes::Bytes;
 use tessera_store::{EntryId, LogRecord};

@@ -1,4 +1,4 @@
-//! What there is one of: vote, committed entry, identity, the store itself.
+//! Items that exist once per store: vote, committed entry, identity, the store itself.
 
 use bytes::Bytes;
 use tessera_store::{Reserve, StoreError};

@@ -15,7 +15,7 @@ use super::presence::{Heard, Presence};
 use super::{FAILS_WITHIN, Problem, STOPS, Worker, say, signal_group};
 use crate::process::reap;
 
-/// How long the end of this worker waits until its server has heard of it. One that has not gives the card back later.
+/// The longest wait at this worker's end for its server to hear of it; one that has not gives the card back later.
 const OVER_WITHIN: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -101,9 +101,10 @@ impl Worker {
         }
     }
 
-    /// Whether the server is gone with whose card the program was: one that lost a part of it ends as soon as its
-    /// program has. A program that ended with an error for that is not at fault. One word that is not heard says
-    /// little; nobody listening, or none that is heard for the rest of the time, says that there is no server.
+    /// Returns whether the first server of the program's card is gone: a server that lost a part of the card ends as
+    /// soon as its program has. A program that ended with an error for that is not at fault. One message that is not
+    /// heard proves little; a refused connection proves that there is no server, and so does a newest message that is
+    /// not heard when the time is over.
     fn has_lost_its_server(&self, presence: &Presence) -> Result<bool, Problem> {
         let until = Instant::now() + FAILS_WITHIN;
         // What was heard while the program ran says nothing of the server now.

@@ -15,14 +15,14 @@ use tessera_actor::Backoff;
 use tessera_slice::handshake::Credentials;
 use tessera_slice::{Address, Attendance, Error};
 
-/// How often the server is told that the program is there: several times in the shortest lease that a node may give.
+/// Interval of the messages that the program is there: several of them in the shortest lease that a node may give.
 const BEAT: Duration = Duration::from_millis(500);
 /// The shortest and the longest pause between tries to reach a server that does not listen yet. The shortest is that
 /// between two words, too, when it is to be seen at once that a server ends.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What came of a word to the server.
+/// The outcome of a message to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Here,
@@ -35,7 +35,7 @@ pub(super) enum Heard {
     Never(String),
 }
 
-/// What is asked of the thread.
+/// Requests to the thread.
 enum Ask {
     /// To speak without long pauses.
     Often,
@@ -71,7 +71,7 @@ impl Presence {
         self.ready.as_fd()
     }
 
-    /// What came of a word since this was asked last. Waits for nothing.
+    /// Returns the oldest outcome of a message that was not returned yet, if there is one. Waits for nothing.
     pub(super) fn next(&self) -> Option<Heard> {
         // Before looking: what comes afterwards is announced anew.
         let _ = self.ready.read();

@@ -17,7 +17,7 @@ fn slice() -> Slice {
     Slice { device: "cpu".to_owned(), memory_bytes: 1, share: 1.0, sequence: 0 }
 }
 
-/// Where a test plays the server.
+/// The listener with which a test plays the server, and its address.
 fn stage() -> (TcpListener, Address) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = format!("tcp:{}", listener.local_addr().expect("an address"));

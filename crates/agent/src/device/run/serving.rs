@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::{HOST_LOST, Problem, Server, TELLS_WITHIN, Worker, say_lost};
 
-/// What it means for its job that the first server of a card ended so whose program is on another node. When that has
-/// ended, however it did, the server ends well. A host that is not heard of is that node's matter, which tells so
-/// itself where it can: for this worker a part of the job is lost, and the job is tried again.
+/// The problem of the job when a card's first server, whose program is on another node, ended with this status. When
+/// the program has ended, however it did, the server ends well (`None`). A silent host is the other node's matter,
+/// which reports it itself where it can: for this worker a part of the job is lost, and the job is tried again.
 fn of_served_elsewhere(ended: ExitStatus, lease: Duration, device: impl Fn() -> String) -> Option<Problem> {
     match ended.code() {
         Some(0) => None,

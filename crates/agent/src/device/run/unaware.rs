@@ -19,22 +19,23 @@ use std::time::{Duration, Instant};
 use super::{Problem, Worker, ready};
 use crate::device::lines::Lines;
 
-/// Where the program asks, in the folder of its worker.
+/// Name of the socket at which the program asks for its card, in the folder of its worker.
 pub(crate) const ASKED: &str = ".card.sock";
-/// Where the first server is asked to save.
+/// Name of the socket at which the first server is asked to save.
 const CONTROL: &str = ".card.control";
-/// Where it saves what the program has on the card, and finds it.
+/// Name of the folder into which the first server saves what the program has on the card, and from which it loads it.
 pub(crate) const SAVED: &str = ".card";
-/// How long a question, or what is said to a server, may take.
+/// The longest time for one question of the program, or for one line to a server or the supervisor.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest line that is taken.
 const LONGEST: usize = 4096;
-/// What this process says to its supervisor once questions are answered.
+/// Line to the supervisor: questions of the program are answered from now on.
 pub(crate) const READY: &str = "ready";
-/// What it says when the card is saved, and, with the reason, when it cannot be.
+/// First words of the lines that tell of a save, from the first server to this process and from it to the supervisor:
+/// the card is saved, or, with the reason, it cannot be saved.
 pub(crate) const IS_SAVED: &str = "saved";
 pub(crate) const FAILED: &str = "failed";
-/// What the supervisor says when the card is to be saved.
+/// Line from the supervisor: the card is to be saved.
 pub(crate) const SAVE: &str = "save";
 
 /// Variables of a server that saves what a program has on its card.
@@ -76,9 +77,9 @@ struct Seams {
     /// The first server, as it hears when to save.
     server: Option<Speaker>,
     save: Save,
-    /// How often it was asked to.
+    /// The number of times that the server was asked to save.
     saves: u64,
-    /// Where it listens for the program.
+    /// Address at which the server listens for the program; `None`: it does not listen yet.
     address: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What should run against what does.
+//! Reconciliation of the workers that should run with those that do.
 
 use wire::{StopCause, WorkerDesire, WorkerPhase};
 

@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What the test knows without looking into the node.
+/// The test's own knowledge, gained without looking into the node.
 #[derive(Default)]
 struct World {
     /// Workers that were launched, and whether they are over.

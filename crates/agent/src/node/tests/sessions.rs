@@ -1,4 +1,4 @@
-//! Whose word counts, and for how long.
+//! Authority of leaders: whose orders and leases count, and for how long.
 
 use super::*;
 

@@ -23,22 +23,22 @@ use crate::device::unaware::SAVED;
 use crate::process::{ProcessId, kill_pid};
 use crate::worker::{WORK_FOLDER, snapshot_in};
 
-/// How often a dump is begun again that met a question of the program: each is answered at once.
+/// The number of attempts at a dump that meets a question of the program: each question is answered at once.
 const TRIES: u32 = 4;
 /// Below the folder of an image, until the rest of the worker's folder is there: what is saved of the card.
 const CARD_FOLDER: &str = "card";
 
-/// What runs beside a tree.
+/// The process that runs beside a tree.
 #[derive(Debug)]
 pub struct Beside {
     process: ProcessId,
-    /// How long a save of the card may take.
+    /// The longest time that a save of the card may take.
     patience: Duration,
-    /// How often the dump that is under way was begun.
+    /// The number of times that the dump under way was begun again.
     tries: u32,
     /// The first process of the tree, as long as that is stopped.
     stopped: Option<ProcessId>,
-    /// What waits until the card is saved.
+    /// The image that waits until the card is saved.
     waiting: Option<Waiting>,
 }
 
@@ -83,8 +83,8 @@ impl Imaging {
         self.beside = Some(Beside { process, patience, tries: 0, stopped: None, waiting: None });
     }
 
-    /// Whether a dump that failed so is begun again: CRIU has met a question to what runs beside the tree, which is
-    /// answered by now.
+    /// Returns whether a dump that failed for the reason `why` is begun again: CRIU has met a question to the process
+    /// beside the tree, which is answered by now.
     pub(super) fn tries_again(&mut self, why: &str) -> bool {
         let Some(beside) = &mut self.beside else { return false };
         let again = why.starts_with("unix:") && beside.tries + 1 < TRIES;
@@ -108,18 +108,18 @@ impl Imaging {
         Ended::Stands
     }
 
-    /// Whether it waits until the card is saved.
+    /// Returns whether an image waits until the card is saved.
     pub(super) fn waits_for_card(&self) -> bool {
         self.beside.as_ref().is_some_and(|beside| beside.waiting.is_some())
     }
 
-    /// What is to be said when the card is not saved in time.
+    /// Returns whether an image waits for the card, which was not saved in time.
     pub(super) fn card_is_late(&self) -> bool {
         let waiting = self.beside.as_ref().and_then(|beside| beside.waiting.as_ref());
         waiting.is_some_and(|waiting| waiting.until < BootTime::now())
     }
 
-    /// What the tree has on its card is saved, or is not.
+    /// Handles the outcome of the save of the card; `None`: no image waits for it.
     pub fn card_saved(&mut self, saved: Result<(), String>, group: &WorkerGroup) -> Option<Ended> {
         let Waiting { first, number, record, .. } = self.beside.as_mut()?.waiting.take()?;
         // Its number may be that of another by now, when it was killed meanwhile.

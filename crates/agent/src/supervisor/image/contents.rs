@@ -144,7 +144,7 @@ struct Mapping {
     flags: u32,
 }
 
-/// What was sent to a socket and not received; as many bytes as `length` says follow it.
+/// Data that was sent to a socket and not received; `length` bytes of data follow the message.
 #[derive(Clone, PartialEq, Message)]
 struct Packet {
     #[prost(uint32, tag = "2")]

@@ -1,5 +1,5 @@
-//! What of a process lies on graphics cards: NVIDIA's driver brings it into the process's memory before the process is
-//! dumped, and back when it was restored.
+//! The state of a process on graphics cards: NVIDIA's driver moves it into the process's memory before the process is
+//! dumped, and back after it was restored.
 //!
 //! The driver's library is loaded when there is something to do, by a process of its own ([`WORD`]): what it starts,
 //! and how long it takes, is none of the supervisor's business. The calls are those of driver 570 and newer
@@ -23,19 +23,19 @@ const PAUSE: &str = "pause";
 /// Brings it back, and lets them go on.
 const RESUME: &str = "resume";
 const LIBRARY: &str = "libcuda.so.1";
-/// How the library is called in whatever process has loaded it.
+/// The part of the library's path that is the same in whatever process has loaded it.
 const LOADED: &str = "/libcuda.so";
-/// How long work on a card may take to come to a rest, in milliseconds.
+/// The longest time that work on a card may take to come to a rest, in milliseconds.
 const LOCK_PATIENCE_MS: u32 = 10_000;
 
-/// What is done with a process.
+/// A step that the driver performs on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Its work on cards comes to a rest, and its next calls wait.
     Lock,
-    /// What it has on cards is brought into its memory, and the cards are given back.
+    /// Its state on cards is moved into its memory, and the cards are given back.
     Checkpoint,
-    /// What it had on cards is there again.
+    /// Its state is moved back onto the cards.
     Restore,
     /// Its calls go on.
     Unlock,
@@ -58,7 +58,7 @@ fn step_with(driver: &impl Driver, step: Step, process: ProcessId) -> Result<(),
     Err(format!("process {} is gone", process.pid))
 }
 
-/// Whether a process has loaded the driver's library.
+/// Returns whether a process has loaded the driver's library.
 pub fn is_used_by(process: i32) -> bool {
     fs::read_to_string(format!("/proc/{process}/maps")).is_ok_and(|maps| maps.contains(LOADED))
 }

@@ -23,9 +23,9 @@ const HEAD: usize = 8;
 const COMMON: [u8; 4] = 0x5456_4319_u32.to_le_bytes();
 /// Longest message that is read where others than messages follow.
 const LONGEST_MESSAGE: u64 = 1 << 20;
-/// What a regular file is called where kinds of open files are.
+/// The number for regular files among CRIU's kinds of open files.
 const REGULAR: i32 = 1;
-/// Where the size of a file is in the message of an open file.
+/// The path of field numbers that leads to a file's size in the message of an open file.
 const SIZE: [u32; 2] = [3, 8];
 
 /// A descriptor of a process.

@@ -1,4 +1,4 @@
-//! What works for the supervisor: how it is heard, how long it may take, and that it does not outlive the supervisor.
+//! Helper processes and threads of the supervisor: their output, their time limits, and that they do not outlive it.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{getpid, getppid};
 
-/// How long CRIU, or a driver, may take at least.
+/// The minimum time allowed for CRIU, or for a driver.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// A disk that takes or gives less is out of order.
 const SLOWEST_BYTES_PER_SECOND: u64 = 20 << 20;
@@ -39,18 +39,18 @@ pub(super) fn on_own_thread(act: impl FnOnce() -> io::Result<()> + Send) -> io::
     ended.unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")))
 }
 
-/// How long CRIU may take with so many bytes.
+/// The time allowed for CRIU to process `bytes`, at least [`PATIENCE`].
 pub(super) fn patience_for(bytes: u64) -> Duration {
     PATIENCE.max(time_for(bytes))
 }
 
-/// How long a disk takes so many bytes at most that is not out of order.
+/// The longest time that a disk which is not out of order takes for `bytes`.
 pub(in crate::supervisor) const fn time_for(bytes: u64) -> Duration {
     Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND)
 }
 
-/// Where CRIU says what it has to say, to be read when it is over. A file in memory, because nobody reads meanwhile:
-/// whoever writes much into a pipe then would wait for ever.
+/// Returns the file with the output of CRIU, to be read when CRIU has ended, and CRIU's end of it. A file in memory,
+/// because nobody reads meanwhile: a process that writes much into a pipe would then wait for ever.
 pub(super) fn hearing() -> io::Result<(File, OwnedFd)> {
     let says = File::from(memfd_create(c"criu", MFdFlags::MFD_CLOEXEC)?);
     let end = says.try_clone()?.into();

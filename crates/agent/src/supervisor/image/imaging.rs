@@ -1,4 +1,4 @@
-//! What of a worker's images is under way: CRIU at work, and what comes of it. Nothing here waits for it.
+//! The work under way on a worker's images: CRIU, and the results of its steps. Nothing here waits for it.
 
 use std::fs::File;
 use std::io;
@@ -31,9 +31,9 @@ use crate::supervisor::program::NoStart;
 use crate::supervisor::status::Exit;
 use crate::worker::Account;
 
-/// How often it is looked whether a tree that is being frozen stands still, in milliseconds.
+/// The interval at which a tree that is being frozen is checked for standing still, in milliseconds.
 const FREEZING_LOOK_MS: u16 = 5;
-/// How often it is looked whether something takes too long.
+/// The interval at which work under way is checked for taking too long, in milliseconds.
 const LATE_LOOK_MS: u16 = 500;
 
 /// Dumping and restoring one worker.
@@ -45,15 +45,15 @@ pub struct Imaging {
     pub(super) supervisor: i32,
     /// The pipes that take its output.
     pub(super) outputs: [u64; 2],
-    /// How long it may take to end, and so to stand still.
+    /// The longest time that the worker may take to end, and so may stand still.
     pub(super) grace: Duration,
     pub(super) running: Option<Running>,
     pub(super) freezing: Option<Freezing>,
-    /// What runs beside the tree, and is not dumped; it saves what the tree has on its card.
+    /// The process that runs beside the tree and is not dumped; it saves the tree's state on its card.
     pub(super) beside: Option<Beside>,
 }
 
-/// What the end of a process meant.
+/// The meaning of the end of a process for the worker's images.
 #[derive(Debug)]
 pub enum Ended {
     /// Nothing to anybody yet.
@@ -195,12 +195,13 @@ impl Imaging {
         Ok(())
     }
 
-    /// Whose places are looked at; `None`: it runs as this process does, which may do everything there.
+    /// The owner whose places are checked; `None`: the worker runs as this process does, which may do everything there.
     pub(super) fn owner(&self) -> Option<places::Owner<'_>> {
         self.account.as_ref().map(|account| places::Owner { account, folder: &self.plan.folder })
     }
 
-    /// How soon [`turn`](Self::turn) has to look again, in milliseconds, for what nobody tells.
+    /// The time after which [`turn`](Self::turn) must run again, in milliseconds, to check for conditions that nobody
+    /// reports; `None`: there are none.
     pub fn looks_again_in(&self) -> Option<u16> {
         match &self.running {
             _ if self.freezing.is_some() => Some(FREEZING_LOOK_MS),
@@ -250,7 +251,7 @@ impl Imaging {
         Some(self.went_on(running, failed, was_killed, group))
     }
 
-    /// What follows from the end of a step.
+    /// Takes the action that follows from the end of a step.
     fn went_on(&mut self, running: Running, failed: Option<String>, was_killed: bool, group: &WorkerGroup) -> Ended {
         let Running { step, record, ended, .. } = running;
         match (step, failed) {
@@ -302,7 +303,7 @@ impl Imaging {
         }
     }
 
-    /// What could not be dumped goes on, also on its cards.
+    /// Resumes processes that could not be dumped, also on their cards.
     fn go_on(&mut self, paused: &[ProcessId], record: Box<ImageRecord>, why: String) -> Ended {
         self.let_go_on();
         if paused.is_empty() {

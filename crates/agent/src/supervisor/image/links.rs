@@ -26,12 +26,12 @@ use super::helper::on_own_thread;
 const MOUNT_ATTR_NOSYMFOLLOW: u64 = 0x0020_0000;
 /// As `/proc/PID/mountinfo` has it.
 const NOSYMFOLLOW: &str = "nosymfollow";
-/// Where no account of a worker can put a link, and CRIU follows those of the kernel; each with all that is mounted
-/// below it, or without.
+/// Places where no account of a worker can put a link, and where CRIU follows links of the kernel; each with all that
+/// is mounted below it, or without.
 const OF_THE_SYSTEM: [(&CStr, libc::c_int); 3] =
     [(c"/proc", libc::AT_RECURSIVE), (c"/sys", libc::AT_RECURSIVE), (c"/dev", 0)];
 
-/// What mount_setattr(2) is told.
+/// The argument structure of mount_setattr(2).
 #[repr(C)]
 struct Attributes {
     set: u64,
@@ -44,7 +44,7 @@ struct Attributes {
 #[derive(Debug)]
 pub(super) struct WithoutLinks {
     namespace: File,
-    /// Where its mounts are listed.
+    /// The file that lists its mounts.
     mounts: PathBuf,
     /// Mounts that follow none at any time.
     before: Vec<CString>,
@@ -123,7 +123,7 @@ fn within(namespace: &File, act: impl FnOnce() -> Result<(), Errno> + Send) -> i
     })
 }
 
-/// Where nothing is mounted, it is as what it lies in.
+/// Accepts a path that does not exist or is no mount point: the mount in which it lies decides for it.
 fn unless_nothing_is_there(changed: Result<(), Errno>) -> Result<(), Errno> {
     match changed {
         Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),

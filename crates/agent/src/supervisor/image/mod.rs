@@ -76,31 +76,31 @@ const ORDERS: i32 = 102;
 /// Open files that were removed travel within the image, up to this size each.
 const GHOST_LIMIT: &str = "1G";
 
-/// How a worker is dumped and restored.
+/// The plan by which a worker is dumped and restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePlan {
     pub criu: PathBuf,
-    /// Of CRIU.
+    /// The version of CRIU.
     pub version: String,
     pub node: String,
     /// The worker's folder, as the host sees it.
     pub folder: PathBuf,
-    /// Where its image goes when it is stopped.
+    /// The folder for its image when it is stopped.
     pub into: PathBuf,
-    /// Where images go that are made while it runs, each into a folder of its number.
+    /// The folder for images that are made while it runs, each in a folder of its number.
     pub snapshots: PathBuf,
-    /// Whether images are packed onto the disk on which they are made.
+    /// True if images are packed onto the disk on which they are made.
     #[serde(default)]
     pub is_packed_here: bool,
     /// The checkpoint that it goes on from.
     pub from: Option<PathBuf>,
 }
 
-/// What restoring an image takes.
+/// The data that a restore of an image needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageRecord {
     pub format: u32,
-    /// Where it was dumped.
+    /// The node on which it was dumped.
     pub node: String,
     /// By which version of CRIU.
     pub criu: String,
@@ -110,9 +110,9 @@ pub struct ImageRecord {
     pub free_from: i32,
     /// The pipes that took its output.
     pub outputs: [u64; 2],
-    /// What becomes of its TCP connections.
+    /// The treatment of its TCP connections.
     pub connections: Connections,
-    /// Those of its processes, as they see themselves, that have something on graphics cards.
+    /// Its processes, as they see themselves, that have state on graphics cards.
     #[serde(default)]
     pub on_cards: Vec<i32>,
     /// User and group that it runs as.
@@ -120,7 +120,7 @@ pub struct ImageRecord {
     pub group: u32,
 }
 
-/// What becomes of a tree that was dumped.
+/// The state in which a tree is left after its dump.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then<'a> {
     End,
@@ -130,13 +130,13 @@ pub(super) enum Then<'a> {
     StayFrozen(&'a Path),
 }
 
-/// What came of an image that was made while the processes ran.
+/// The result of an image that was made while the processes ran.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Snapshot {
     pub number: u64,
-    /// What restoring it takes; `None`: there is none.
+    /// The data that a restore needs; `None`: there is no image.
     pub image: Option<ImageRecord>,
-    /// Why there is none.
+    /// The reason why there is no image; empty: there is one.
     pub why: String,
 }
 
@@ -155,7 +155,7 @@ impl ImageRecord {
         Err(io::Error::other(format!("it is of form {}, and this release reads form {FORMAT}", record.format)))
     }
 
-    /// Whom it may be restored as: whoever it was dumped as, and nobody else.
+    /// Checks that it is restored under the identity under which it was dumped, and no other.
     pub(super) fn check_identity(&self, account: Option<&Account>) -> Result<(), NoStart> {
         let (user, group) = identity(account);
         if (user, group) == (self.user, self.group) {
@@ -171,7 +171,7 @@ impl ImageRecord {
         })
     }
 
-    /// Why it could not be restored. Whether that lies in the image, in this node or in this moment cannot be told.
+    /// The failure of its restore. Whether that lies in the image, in this node or in this moment cannot be told.
     pub(super) fn not_restored(&self, why: &str) -> NoStart {
         let message = format!("the image of its processes, dumped on {}, cannot be restored here: {why}", self.node);
         NoStart { cause: Cause::NotRestored, message }
@@ -185,7 +185,7 @@ pub(super) fn identity(account: Option<&Account>) -> (u32, u32) {
 }
 
 impl ImagePlan {
-    /// What will be known of an image of this tree.
+    /// The record of an image of this tree.
     pub(super) fn record(
         &self,
         tree: &Tree,
@@ -224,8 +224,9 @@ impl ImagePlan {
         Tool { program: self.criu.clone(), words, at: At::Of(of.as_raw_fd()), says, handed: Vec::new(), real }
     }
 
-    /// What is said of any dump. Control groups are the supervisor's business. Connections need no lock: both ends are
-    /// in the tree, or are not kept.
+    /// CRIU and the arguments with which each dump begins: the image folder, the option for connections, and what all
+    /// dumps share. Control groups are the supervisor's business. Connections need no lock: both ends are in the tree,
+    /// or are not kept.
     fn words(&self, image: &Path, connections: Connections) -> Vec<String> {
         let (program, image) = (self.criu.display().to_string(), image.display().to_string());
         let words =

@@ -41,7 +41,7 @@ struct Use {
 enum Rights {
     /// To read, to write, or both (access(2)).
     Exactly(i32),
-    /// What runs, or is mapped and not written: to read or to execute.
+    /// To read or to execute: for a file that runs, or is mapped and not written.
     ReadOrExecute,
 }
 

@@ -18,14 +18,14 @@ use std::ptr;
 use super::PLACE;
 use crate::worker::Account;
 
-/// What the kernel says of a path whose file was removed.
+/// The suffix that the kernel gives the path of a removed file.
 const REMOVED: &str = " (deleted)";
 /// The bits of a mode: writable by the group, by all, and only owners rename and remove what lies there.
 const BY_GROUP: u32 = 0o020;
 const BY_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// Whose places are looked at.
+/// The worker whose places are checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner<'a> {
     pub account: &'a Account,
@@ -84,7 +84,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Who beside root and the worker itself can change what lies in a folder.
+    /// The party other than root and the worker itself that can change what lies in a folder; `None`: there is none.
     fn changed_by(self, path: &Path, is_below_own: bool) -> io::Result<Option<&'static str>> {
         let folder = fs::symlink_metadata(path)?;
         // An id from the range is the worker's alone, as long as it is there; its own folder is in any case.
@@ -104,7 +104,7 @@ impl Owner<'_> {
     }
 }
 
-/// Whether a folder has a list of rights, of which the bits of its group say the most.
+/// Returns whether a folder has an access control list, to which the group bits of its mode are an upper bound.
 #[allow(unsafe_code)]
 fn has_list(path: &Path) -> io::Result<bool> {
     let path = CString::new(path.as_os_str().as_bytes())?;

@@ -27,10 +27,10 @@ pub(super) struct Restoring {
     pub criu: i32,
     /// The first process of the image, as it sees itself.
     pub root: i32,
-    /// Whose child that becomes.
+    /// The process whose child the first process becomes.
     pub supervisor: i32,
     pub account: Option<Account>,
-    /// Where CRIU says what went wrong.
+    /// The file into which CRIU writes its errors.
     pub says: File,
 }
 

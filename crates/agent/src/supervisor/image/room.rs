@@ -1,4 +1,4 @@
-//! How much room an image takes.
+//! The disk space that an image takes.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ pub(super) fn size_of(folder: &Path) -> io::Result<u64> {
     fs::read_dir(folder)?.try_fold(0, |sum: u64, entry| Ok(sum.saturating_add(entry?.metadata()?.len())))
 }
 
-/// Whether a disk has room for an image of processes: and, where that is packed on the same disk, for as much again.
+/// Checks that a disk has room for an image of processes, and, where it is packed on the same disk, for as much again.
 ///
 /// # Errors
 /// The sentence that tells how much is missing.
@@ -35,7 +35,7 @@ pub(super) fn check(folder: &Path, processes: &[i32], is_packed_here: bool) -> R
     if is_packed_here { fits(image.saturating_mul(2), free, " until it is packed") } else { fits(image, free, "") }
 }
 
-/// Whether a disk has room for what is packed of these folders on it.
+/// Checks that a disk has room for these folders in packed form, which is counted with their unpacked size.
 ///
 /// # Errors
 /// The sentence that tells how much is missing.
@@ -66,7 +66,7 @@ pub(super) fn memory_of(processes: &[i32]) -> u64 {
     own.saturating_add(shared)
 }
 
-/// What a process has of these kinds, as the kernel says it in the file `status`.
+/// The bytes of these kinds of memory that a process has, according to the kernel's file `status`.
 fn memory_in(status: &str, names: &[&str]) -> u64 {
     let kib = |line: &str| -> Option<u64> {
         let value = names.iter().find_map(|name| line.strip_prefix(name))?;

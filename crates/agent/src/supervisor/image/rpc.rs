@@ -26,7 +26,7 @@ struct Request {
     kind: i32,
     #[prost(message, optional, tag = "2")]
     options: Option<Options>,
-    /// Whether CRIU may take the step of which it has spoken.
+    /// True if CRIU may take the step that it has announced.
     #[prost(bool, optional, tag = "3")]
     is_allowed: Option<bool>,
 }

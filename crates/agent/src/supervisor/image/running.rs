@@ -1,4 +1,5 @@
-//! What is at work on a worker's images, CRIU or a driver of graphics cards, and which step of them that is.
+//! The process at work on a worker's images (CRIU, a driver of graphics cards or a copy), and the step that it
+//! performs.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,14 +18,14 @@ pub(super) struct Running {
     pub record: Box<ImageRecord>,
     /// Children that ended while something is restored: that is a child of the supervisor from the beginning.
     pub ended: Vec<(i32, Exit)>,
-    /// When it is ended, where nothing else limits it.
+    /// The time at which it is ended; `None`: something else limits it.
     pub until: Option<BootTime>,
 }
 
-/// What is being done.
+/// A step of the work on images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// What lies on cards is brought into memory.
+    /// The processes' state on cards is moved into their memory.
     Pause {
         processes: Vec<ProcessId>,
         /// The first of the tree.
@@ -49,7 +50,7 @@ pub(super) enum Step {
         why: String,
     },
     Restore,
-    /// What lay on cards is brought back.
+    /// The processes' state is moved back onto the cards.
     Return(ProcessId),
 }
 

@@ -17,7 +17,7 @@ use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
 use crate::worker::{WORK_FOLDER, snapshot_in};
 
-/// How long a tree may take until all of it stands still.
+/// The longest time that a tree may take until all of it stands still.
 const FREEZING: Duration = Duration::from_secs(2);
 
 /// A tree that is about to stand still.

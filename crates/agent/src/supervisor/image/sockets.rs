@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a tree's TCP connections when it goes on.
+/// The treatment of a tree's TCP connections when it resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Connections {
@@ -18,7 +18,7 @@ pub enum Connections {
 }
 
 impl Connections {
-    /// What can become of those of these processes, which share the network of `first`.
+    /// Determines the treatment of the TCP connections of these processes, which share the network of `first`.
     ///
     /// # Errors
     /// The sentence that tells why they cannot go on.

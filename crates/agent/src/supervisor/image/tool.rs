@@ -19,7 +19,7 @@ use crate::supervisor::pid_namespace::PidNamespace;
 /// Exit code of a child that has not become CRIU.
 pub(super) const NOT_BEGUN: i32 = 127;
 
-/// Whose view of the host it has.
+/// The view of the host that CRIU has.
 #[derive(Debug)]
 pub enum At {
     /// That of a mount namespace, which is open.
@@ -42,9 +42,9 @@ pub struct Tool {
     /// Name and arguments.
     pub words: Vec<String>,
     pub at: At,
-    /// Where it says what went wrong.
+    /// The file into which it writes its errors.
     pub says: OwnedFd,
-    /// What else it is handed.
+    /// Further descriptors that it is handed.
     pub handed: Vec<Handed>,
     /// Real user and group; `None`: its own.
     pub real: Option<(u32, u32)>,

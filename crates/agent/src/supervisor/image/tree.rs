@@ -42,7 +42,7 @@ impl Tree {
         Ok(Self { root, processes, numbers })
     }
 
-    /// Those of its processes that have something on graphics cards: as the host sees them, and as they see themselves.
+    /// Its processes that have state on graphics cards: as the host sees them, and as they see themselves.
     pub fn on_cards(&self) -> Vec<(i32, i32)> {
         let used = self.processes.iter().filter(|pid| driver::is_used_by(**pid));
         used.filter_map(|pid| Some((*pid, *numbers_of(*pid).first()?))).collect()
@@ -64,8 +64,8 @@ pub fn seen_as(own: &[i32], first: i32) -> Vec<i32> {
     processes
 }
 
-/// What of a worker is not dumped with the rest: what is alive beside the init of its namespace, what is below one of
-/// these `roots`, and what was `dumped`.
+/// Finds a process of the worker that is not dumped with the rest: it is alive and is neither the init of its
+/// namespace, nor one of these `roots` or below one, nor was it `dumped`.
 pub fn stray(init: i32, supervisor: i32, roots: &[i32], dumped: &[i32]) -> Option<String> {
     let all = live_descendants(supervisor).unwrap_or_default();
     // Looked at afterwards: what they have started meanwhile is their own.

@@ -1,5 +1,5 @@
-//! What a supervisor decides about and by: what can happen to it, what it has its shell do, the clocks that it is told,
-//! and the rules that do not change.
+//! The interface of a supervisor's state machine: the events that it decides about, the effects that its shell
+//! performs, the clocks that it is given, and the rules that do not change.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::worker::{StopPolicy, StopSignal};
 /// Both clocks, read by the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// What deadlines are counted on.
+    /// The clock on which deadlines are counted.
     pub boot: BootTime,
-    /// What people read.
+    /// The time of day for people, in milliseconds since the Unix epoch.
     pub unix_ms: u64,
 }
 
@@ -28,7 +28,7 @@ pub enum Event {
     /// The worker's first process ended.
     Exited {
         exit: Exit,
-        /// Whose fault that was and what is to be said of it, where more is known than how it ended.
+        /// The party at fault and a message, where more is known than the exit itself.
         because: Option<(Cause, String)>,
     },
     /// Its processes were dumped and are gone; or why they were not, and run on.
@@ -39,7 +39,7 @@ pub enum Event {
         /// Nothing of the worker is alive.
         empty: bool,
     },
-    /// What runs beside it and has its card has ended: whose fault that is, and why.
+    /// The process that runs beside it and has its card has ended: the party at fault, and the reason.
     CardLost(Cause, String),
     /// The agent went away before it said that the order is durable.
     Abandoned,
@@ -49,7 +49,7 @@ pub enum Event {
     TimePassed,
 }
 
-/// What the shell has to do, in order.
+/// An action for the shell. The shell performs the actions in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start the process, or begin to restore it.
@@ -74,16 +74,16 @@ pub enum Effect {
     Finish,
 }
 
-/// What does not change during a worker's life.
+/// Rules that do not change during a worker's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
-    /// How it is stopped where nobody says.
+    /// The policy of a stop that comes with none of its own.
     pub stop: StopPolicy,
     pub time_limit: Option<Duration>,
-    /// How long a kill may take before it counts as unconfirmed.
+    /// The longest time that a kill may take before it counts as unconfirmed.
     pub kill_confirmation: Duration,
-    /// How far from now a lease may reach at most, whoever grants it.
+    /// The furthest that a lease may reach from now, whoever grants it.
     pub longest_lease: Duration,
-    /// Whether its processes are dumped where its job is to go on later.
+    /// True if its processes are dumped where its job is to resume later.
     pub dumps: bool,
 }

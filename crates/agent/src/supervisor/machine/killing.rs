@@ -10,7 +10,7 @@ use super::{Effect, Machine, Now};
 /// Wait before a kill is tried again, at first and later.
 const KILL_RETRY: Duration = Duration::from_millis(10);
 const KILL_RETRY_LATER: Duration = Duration::from_millis(200);
-/// How long the shorter wait is used.
+/// The time for which the shorter wait is used.
 const KILL_IMPATIENCE: Duration = Duration::from_millis(500);
 
 impl Machine {

@@ -6,7 +6,7 @@ use crate::supervisor::program::NoStart;
 use crate::supervisor::status::{Cause, Exit, Phase};
 
 impl Machine {
-    /// What a restore that failed has left is killed, and looked for, like anything else.
+    /// Handles a start that failed. The remains of a failed restore are killed, and probed for, like anything else.
     pub(super) fn start_failed(&mut self, now: Now, failure: NoStart) -> Vec<Effect> {
         self.starting = false;
         if self.killing_since.is_some() {
@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// What was dumped is gone. What was not is told to stop in its own way.
+    /// Handles the outcome of a dump. Processes that were dumped are gone; others are told to stop in their own way.
     pub(super) fn dumped(&mut self, outcome: Result<Box<ImageRecord>, String>) -> Vec<Effect> {
         // Nothing that was killed meanwhile is whole.
         let Some(signal) = self.dumping.take() else { return Vec::new() };

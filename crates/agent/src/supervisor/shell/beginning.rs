@@ -1,4 +1,4 @@
-//! What a supervisor begins: the program, what runs beside it, and images of both.
+//! The work that a supervisor begins: the program, the process beside it, and images of both.
 
 use super::super::companion::{Companion, Said};
 use super::super::machine::Event;
@@ -9,11 +9,11 @@ use super::super::status::Exit;
 use super::Shell;
 use crate::process::{ProcessId, kill_pid};
 
-/// Why a card is not saved whose slice servers are gone.
+/// The reason why a card is not saved whose slice servers are gone.
 const NO_COMPANION: &str = "the process with the slice servers of its card is gone";
 
 impl Shell {
-    /// What runs beside the program has said something.
+    /// Handles the messages of the process beside the program.
     pub(super) fn hear_companion(&mut self) {
         let Some(companion) = &mut self.companion else { return };
         let (said, is_silent) = (companion.said(), companion.is_silent());
@@ -33,7 +33,7 @@ impl Shell {
         }
     }
 
-    /// Whether the program waits for the word of what runs beside it.
+    /// Returns whether the program waits for the word of the process beside it.
     fn program_waits(&self) -> bool {
         self.ready.is_some() && !self.machine.status().is_final()
     }
@@ -105,7 +105,8 @@ impl Shell {
         }
     }
 
-    /// What stands still for an image that is made besides does not hear that it is to stop: it is to hear it.
+    /// Gives up a snapshot when the program is told to stop: processes that stand still for it do not receive the
+    /// signal.
     pub(super) fn let_hear(&mut self) {
         let imaging = self.imaging.as_mut().filter(|_| self.machine.awaits_exit());
         if let Some(ended) = imaging.and_then(|imaging| imaging.give_up_snapshot(self.containment.group())) {
@@ -120,7 +121,8 @@ impl Shell {
         }
     }
 
-    /// Whether it was what runs beside the program that has ended: what was on the card is lost.
+    /// Returns whether the process that ended is the one beside the program. If so, handles its end: the contents of
+    /// the card are lost.
     pub(super) fn companion_ended(&mut self, pid: i32, exit: Exit) -> bool {
         if self.companion.as_ref().is_none_or(|companion| companion.process().pid != pid) {
             return false;

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::outage::Outage;
 use crate::view::{JobUpdateView, JobView};
 
-/// How long to stay.
+/// The state up to which a job is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// All workers run, or it is over.
@@ -18,7 +18,7 @@ pub(super) enum Until {
     End,
 }
 
-/// Where a job stands, for a follower.
+/// The state of a job, for a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
     pub state: String,
@@ -35,7 +35,7 @@ impl Standing {
         }
     }
 
-    /// Whether nothing follows.
+    /// Returns whether the state is final.
     pub fn is_over(&self) -> bool {
         matches!(self.state.as_str(), "completed" | "failed" | "cancelled" | "timeout")
     }
@@ -98,7 +98,7 @@ pub(super) async fn wait(desk: Desk, args: WaitArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// How the command ends when the job has ended: with the job's own code.
+/// The exit of the command when the job has ended: with the job's own code.
 pub(super) async fn end_of(desk: &Desk, job: JobNumber, standing: &Standing) -> Result<Exit, Failure> {
     if standing.state == "completed" {
         return Ok(Exit::Done);

@@ -79,7 +79,7 @@ async fn why(mut desk: Desk, args: WhyArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// How long jobs without a time limit are taken to run.
+/// The run time that is assumed for jobs without a time limit.
 fn assumed(when: WhenArgs) -> Option<prost_types::Duration> {
     when.assume_limit.and_then(|limit| prost_types::Duration::try_from(limit).ok())
 }

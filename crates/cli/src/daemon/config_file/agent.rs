@@ -1,4 +1,4 @@
-//! What the file of an agent may say.
+//! The configuration file of an agent.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -81,13 +81,13 @@ struct DeviceSection {
     host_lease: Option<Time>,
 }
 
-/// Where cards come from, when they are not declared by an inventory.
+/// The source of cards that are not declared by an inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CardsWord {
     /// The processors of this host.
     Local,
-    /// Those, and the accelerators that the Python of `[device]` finds.
+    /// The processors of this host, and the accelerators that the Python of `[device]` finds.
     Accelerators,
     /// Nowhere.
     None,

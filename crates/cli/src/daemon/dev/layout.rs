@@ -1,4 +1,4 @@
-//! Who runs where: names, folders and ports of a pool on one machine, kept in its folder so that it can be
+//! The layout of a pool on one machine: names, folders and ports, recorded in its folder so that the pool can be
 //! started again.
 
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// The file that keeps the layout.
 const FILE: &str = "dev.json";
 
-/// What is wanted.
+/// The pool that is to run.
 pub struct Plan {
     members: usize,
     nodes: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What the arguments want; the nodes of an inventory, or `node-0`, `node-1` and so on.
+    /// The plan of the arguments; its nodes are those of an inventory, or `node-0`, `node-1` and so on.
     ///
     /// # Errors
     /// A [`Failure`] for an inventory that cannot be used.
@@ -68,9 +68,9 @@ pub struct Layout {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Member {
     pub name: String,
-    /// Where it listens.
+    /// The address that it listens at.
     pub grpc: SocketAddr,
-    /// Where its metrics are.
+    /// The address of its metrics.
     pub http: SocketAddr,
     /// Its folder, below the pool's.
     #[serde(skip)]
@@ -81,7 +81,7 @@ pub struct Member {
 pub struct Agent {
     /// The node's name.
     pub name: String,
-    /// Where its metrics are.
+    /// The address of its metrics.
     pub http: SocketAddr,
     /// Its folder, below the pool's.
     #[serde(skip)]
@@ -134,12 +134,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Whether an inventory declares the cards.
+    /// Returns whether an inventory declares the cards.
     pub fn is_simulated(&self) -> bool {
         self.inventory.is_some()
     }
 
-    /// Where the members are reached.
+    /// The addresses of the members.
     pub fn addresses(&self) -> Vec<Address> {
         // An address of a socket is an address of a member.
         self.members.iter().filter_map(|member| member.grpc.to_string().parse().ok()).collect()
@@ -150,7 +150,7 @@ impl Layout {
         self.folder.join("logs").join(format!("{name}.log"))
     }
 
-    /// How a member is started.
+    /// The command line of a member.
     pub fn member_arguments(&self, member: &Member, log: &str) -> Vec<OsString> {
         let mut arguments: Vec<OsString> =
             ["server", "--stop-with-stdin", "--log-format", "text", "--log"].map(Into::into).into();
@@ -166,7 +166,7 @@ impl Layout {
         arguments
     }
 
-    /// How an agent is started.
+    /// The command line of an agent.
     pub fn agent_arguments(&self, agent: &Agent, log: &str) -> Vec<OsString> {
         let servers: Vec<String> = self.members.iter().map(|member| member.grpc.to_string()).collect();
         let mut arguments: Vec<OsString> =

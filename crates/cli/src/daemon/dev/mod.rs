@@ -26,13 +26,13 @@ use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::print;
 
-/// How long the control plane may take to come up.
+/// The longest time that the control plane may take to come up.
 const UP: Duration = Duration::from_secs(30);
-/// How long the agents may take to register.
+/// The longest time that the agents may take to register.
 const REGISTERED: Duration = Duration::from_secs(60);
-/// How long children may take to end before they are killed.
+/// The longest time that children may take to end before they are killed.
 const END: Duration = Duration::from_secs(15);
-/// How long workers may take to end before they are killed.
+/// The longest time that workers may take to end before they are killed.
 const WORKERS: Duration = Duration::from_secs(3);
 
 /// Size of a block in a pool of processors.
@@ -126,8 +126,8 @@ async fn control_plane(client: &Client, args: &DevArgs, layout: &Layout) -> Resu
     Ok(())
 }
 
-/// What the blocks of the pool are. Processors have a fraction of a TFLOPS: a pool of them alone is cut into smaller
-/// blocks, at the precision they are rated in, unless something else is said.
+/// The blocks of the pool. Processors have a fraction of a TFLOPS: a pool of processors alone is cut into smaller
+/// blocks, at the precision they are rated in, unless the arguments set something else.
 fn new_pool(blocks: BlockArgs, simulated: bool) -> Option<NewPool> {
     let small = (!simulated).then_some(BlockArgs {
         block_size: Some(CPU_BLOCK_MILLI_TFLOPS),

@@ -29,7 +29,7 @@ pub struct Child {
     _stdin: Option<ChildStdin>,
 }
 
-/// How a child ended.
+/// The end of a child.
 pub struct Ended {
     pub name: String,
     /// Exit code or signal.

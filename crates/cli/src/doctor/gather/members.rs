@@ -1,4 +1,4 @@
-//! How the members are, and the ways to them.
+//! The state of the members, and the ways to them.
 
 use futures::future::join_all;
 use tessera_client::Client;

@@ -20,7 +20,7 @@ use super::facts::{AgentSettings, Facts, MemberSettings, Seen};
 /// Most time for one look.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What runs on this host, as its files say.
+/// The processes of this host, as its files configure them.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     pub member: Option<ServerConfig>,
@@ -30,7 +30,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// What runs here, in words.
+    /// The roles of this host: `member`, `agent`.
     #[must_use]
     pub fn roles(&self) -> Vec<String> {
         let member = self.member.iter().map(|_| "member".to_owned());

@@ -1,4 +1,4 @@
-//! Where this host listens, and the ways to the members.
+//! The addresses that this host listens at, and the ways to the members.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Round trips of which the least is taken.
 const TRIES: usize = 5;
 
-/// Where the member and the agent listen.
+/// The addresses that the member and the agent listen at.
 pub(super) async fn ports(host: &Host) -> Vec<PortFacts> {
     let mut places: Vec<(&str, SocketAddr)> = Vec::new();
     if let Some(member) = &host.member {

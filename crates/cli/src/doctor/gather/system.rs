@@ -31,7 +31,7 @@ pub(super) fn clock() -> Seen<ClockFacts> {
     Ok(ClockFacts { synchronised: !unsynchronised, max_error_us: times.maxerror, namespace_offsets })
 }
 
-/// What the kernel is and can do.
+/// The release of the kernel, and its features.
 pub(super) fn kernel() -> Seen<KernelFacts> {
     let status = read("/proc/self/status")?;
     let huge = read("/sys/kernel/mm/transparent_hugepage/enabled").ok();

@@ -1,4 +1,4 @@
-//! How are the members?
+//! The checks of the members.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a session proposes to the log of what its agent reports, and what comes of it there.
+//! The proposals of a session from the reports of its agent, and the handling of their outcomes.
 
 use tessera_api::Refusal;
 use tessera_api::v1::ErrorReason;

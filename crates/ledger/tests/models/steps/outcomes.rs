@@ -1,4 +1,4 @@
-//! What comes of the things that can happen: the world after each of them.
+//! Outcomes of the steps that can happen: the world after each of them.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ impl Protocol {
     }
 }
 
-/// Whether a report would change the ledger.
+/// Returns whether a report would change the ledger.
 fn is_news(view: &State, node: NodeId, name: Name, said: Said) -> bool {
     let allocation = view.allocation(tessera_ledger::AllocationId(name.allocation));
     let worker = allocation.and_then(|allocation| allocation.worker(tessera_ledger::Rank(name.rank)));

@@ -29,7 +29,7 @@ impl Names {
     }
 }
 
-/// What is shown of a card.
+/// The displayed data of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shown {
     model: usize,
@@ -41,7 +41,7 @@ struct Shown {
     queue: usize,
     /// Jobs that hold some of it.
     jobs: usize,
-    /// What computes of what is granted of it, in percent; [`UNTOLD`]: nothing is granted, or nobody told.
+    /// The busy part of its granted blocks, in percent; [`UNTOLD`]: nothing is granted, or there is no reading.
     busy: u64,
 }
 
@@ -50,7 +50,7 @@ const UNTOLD: u64 = 255;
 /// Shares are told by steps of so many percent, so that they change seldom.
 const STEP: f64 = 5.0;
 
-/// What computes of what is granted of a card, each block counted alike.
+/// The utilization of the granted blocks of a card in percent, each block counted alike; [`UNTOLD`] without a reading.
 fn busy(telemetry: &Telemetry, id: CardId, card: &Card) -> u64 {
     let (mut computed, mut known) = (0.0, 0.0);
     for extent in card.extents.as_slice() {
@@ -86,7 +86,7 @@ pub(super) struct Map {
     queues: Names,
 }
 
-/// What became of a map.
+/// The result of updating a map.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing that is shown.

@@ -1,4 +1,4 @@
-//! What this member tells of itself to whoever looks for a fault, and what the agents of nodes tell, which it asks for
+//! Diagnostics of this member for whoever looks for a fault, and those of the agents of nodes, which it requests for
 //! them: whoever reaches a member need not reach the nodes.
 
 use std::sync::Arc;

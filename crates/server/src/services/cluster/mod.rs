@@ -28,7 +28,7 @@ use tessera_controller::new_pool::NewPool;
 /// Pause before a process that is starting is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the founders may take to learn who they are.
+/// The longest time in which the founders must be given their identities, and then the pool its requested settings.
 const FOUNDING: Duration = Duration::from_secs(5);
 
 /// Answers `tessera.v1.ClusterService`.

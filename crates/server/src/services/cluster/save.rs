@@ -20,7 +20,7 @@ const PIECE: usize = 256 << 10;
 /// A backup that is being read.
 struct Reading {
     encoder: Encoder,
-    /// What was made and not yet handed out.
+    /// Bytes that were encoded and not yet handed out.
     rest: Bytes,
     end: CancellationToken,
     _permit: OwnedSemaphorePermit,

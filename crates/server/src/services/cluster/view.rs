@@ -13,11 +13,11 @@ pub(super) struct Levels {
     pub in_force: Level,
     /// The highest that it can apply.
     pub highest: Level,
-    /// Whether the settings hold it.
+    /// True if the settings hold the level.
     pub held: bool,
 }
 
-/// How a member sees itself and the cluster.
+/// The status of the cluster and of the asked member, as the member sees them.
 pub(super) fn status(
     status: &Status,
     cluster_id: &str,

@@ -11,8 +11,8 @@ use tonic::transport::Channel;
 /// Connections to one member: one alone is bounded by the one task that serves it.
 const PER_MEMBER: usize = 2;
 
-/// How long a member may take to accept a connection; and for how long nothing may come over one before it is asked
-/// whether it lives, and given up when it does not answer.
+/// The longest time that a member may take to accept a connection; and the silence after which it is probed, and given
+/// up when it does not answer.
 const TERMS: Terms = {
     let asked_after = Duration::from_secs(2);
     Terms {

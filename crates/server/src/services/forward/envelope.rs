@@ -19,7 +19,7 @@ use crate::services::refusal;
 /// The one call that does something else when it is carried a second time.
 const TRANSFER_LEADERSHIP: &str = "/tessera.v1.ClusterService/TransferLeadership";
 
-/// What all mutations have in common.
+/// The common part of all mutations.
 #[derive(Clone, PartialEq, Message)]
 struct Keyed {
     #[prost(string, tag = "1")]
@@ -32,7 +32,7 @@ pub(super) struct Envelope {
     parts: Parts,
     body: Bytes,
     pub(super) deadline: Deadline,
-    /// Whether carrying it twice does no harm.
+    /// True if carrying the call twice does no harm.
     pub(super) repeatable: bool,
 }
 
@@ -69,7 +69,7 @@ impl Envelope {
         Ok(Self { parts, body, deadline, repeatable })
     }
 
-    /// Whether another member forwarded it.
+    /// Returns whether another member forwarded the call.
     pub(super) fn is_forwarded(&self) -> bool {
         is_forwarded(&self.parts.headers)
     }
@@ -89,7 +89,7 @@ impl Envelope {
     }
 }
 
-/// Whether another member forwarded a call.
+/// Returns whether another member forwarded a call.
 pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(metadata::FORWARDED_BY)
 }

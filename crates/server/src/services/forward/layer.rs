@@ -27,7 +27,7 @@ use tessera_controller::pool::PoolHandle;
 /// Pauses before a call is carried again, when nothing is heard of a new leader.
 pub(super) const PAUSES: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(80) };
 
-/// How much longer than its deadline a read may take to say that it was not met.
+/// The time beyond its deadline that a read may take to say that it was not met.
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// Brings calls to the leader.
@@ -133,7 +133,7 @@ async fn in_time(
     }
 }
 
-/// Who leads, as far as this member knows.
+/// The leader, as far as this member knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Leader {
     This,

@@ -173,7 +173,7 @@ mod tests {
         Ok(Frame::data(Bytes::from_static(b"answer")))
     }
 
-    /// What the caller hears: the data, and the status at the end.
+    /// The answer that the caller receives: the data, and the status at the end.
     async fn heard(pieces: Vec<Piece>, hangs: bool, lost: BoxFuture<'static, ()>) -> (Bytes, Option<Status>) {
         let rest = if hangs { stream::pending().boxed() } else { stream::empty().boxed() };
         let body = Body::new(StreamBody::new(stream::iter(pieces).chain(rest)));

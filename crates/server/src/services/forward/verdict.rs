@@ -1,4 +1,4 @@
-//! What an attempt to have a call answered came to.
+//! The result of an attempt to have a call answered.
 
 use std::error::Error;
 
@@ -10,14 +10,14 @@ use tessera_api::v1::ErrorReason;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-/// What to do after an attempt.
+/// The next step after an attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// The caller gets this.
     Answer(Response<Body>),
     /// The call must be carried again, to whoever leads then.
     Again {
-        /// Whether this attempt may have been carried out.
+        /// True if this attempt may have been carried out.
         perhaps_done: bool,
     },
 }
@@ -68,18 +68,18 @@ fn refused_because(response: &Response<Body>) -> Option<ErrorReason> {
     Status::from_header_map(response.headers()).and_then(|status| reason_of(&status))
 }
 
-/// Whether who says so leads nothing. A process that knows of no cluster does not either: it may have come in the place
-/// of a leader that was lost with its disk.
+/// Returns whether `reason` means that its sender does not lead. A process that knows of no cluster does not lead
+/// either: it may have come in the place of a leader that was lost with its disk.
 const fn is_elsewhere(reason: ErrorReason) -> bool {
     matches!(reason, ErrorReason::NotLeader | ErrorReason::MemberStopped | ErrorReason::NotInitialized)
 }
 
-/// Whether a stream was refused by a process that belongs to no cluster.
+/// Returns whether a stream was refused by a process that belongs to no cluster.
 pub(super) fn knows_no_cluster(response: &Response<Body>) -> bool {
     refused_because(response) == Some(ErrorReason::NotInitialized)
 }
 
-/// Whether a member refused this attempt for now, promising that it changed nothing.
+/// Returns whether a member refused this attempt for now, promising that it changed nothing.
 pub(super) fn says_not_now(response: &Response<Body>) -> bool {
     let reason = refused_because(response);
     use ErrorReason as R;

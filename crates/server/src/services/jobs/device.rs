@@ -1,5 +1,5 @@
-//! Where the device of a job listens whose program is on a host of its own: asked of the agent that runs its slice
-//! server.
+//! The address of the device of a job whose program is on a host of its own: requested from the agent that runs its
+//! slice server.
 //!
 //! Whoever may ask for it may compute there; the answer is never kept, and never written to a log.
 
@@ -17,7 +17,7 @@ use tonic::Status;
 use crate::services::logs::{Location, Wanted, locate};
 use crate::services::{Desk, refusal};
 
-/// How long an agent may take to accept a connection.
+/// The longest time that an agent may take to accept a connection.
 const TERMS: Terms = Terms { connect_timeout: Some(Duration::from_secs(2)), keep_alive: None, window_bytes: None };
 
 pub(super) async fn answer(

@@ -1,4 +1,4 @@
-//! What would become of a job, without submitting it.
+//! Plans for a job: the placement that it would get, without submitting it.
 
 use tessera_api::job_spec::job_of_request;
 use tessera_api::{job_view, v1};
@@ -53,7 +53,7 @@ fn verdict_of(state: &State, spec: &JobSpec, preview: &Preview) -> v1::PlanJobRe
     }
 }
 
-/// What spoke for the nodes that the job would go to.
+/// The score terms of the nodes that the job would go to.
 fn nodes_of(state: &State, spec: &JobSpec, preview: &Preview) -> Vec<v1::PlannedNode> {
     let (Preview::Starts { workers, .. } | Preview::Preempts { workers, .. }) = preview else { return Vec::new() };
     let told = terms(state, spec, workers).into_iter().filter(|node| !node.terms.is_empty());

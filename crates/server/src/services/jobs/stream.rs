@@ -68,7 +68,7 @@ struct Intake {
     ended: bool,
 }
 
-/// What became of a message.
+/// The result of a message.
 struct Answered {
     jobs: usize,
     bytes: usize,
@@ -158,7 +158,7 @@ fn error(status: &Status) -> v1::RefusedSubmission {
     v1::RefusedSubmission { code: status.code().into(), message, details: status.details().to_vec().into() }
 }
 
-/// Why a message could not be read, in the API's words.
+/// Converts the failure to read a message into a refusal in the API's words.
 fn with_reason(status: Status) -> Status {
     if reason_of(&status).is_some() {
         return status;

@@ -48,7 +48,7 @@ pub(super) async fn many(
     Ok(refused.into_iter().filter_map(|refused| refused.map(Err).or_else(&mut next)).collect())
 }
 
-/// What a submission asks for.
+/// Converts a submission into its request key and command.
 fn wanted(request: v1::SubmitJobRequest, traceparent: &str) -> Result<(RequestKey, Command), Status> {
     let key = mutation::key_of(&request)?;
     let spec = job_of_request(request.spec)?;

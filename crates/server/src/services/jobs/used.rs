@@ -1,4 +1,4 @@
-//! What jobs use of what they hold, by the readings that agents send to the leader.
+//! The use that jobs make of their holdings, by the readings that agents send to the leader.
 
 use tessera_api::{Refusal, job_view, limits, v1};
 use tessera_controller::job_use::{JobUse, SliceUse, WorkerUse};

@@ -1,4 +1,4 @@
-//! When a job may start, in the API's words.
+//! Estimates of a job's start, in the API's words.
 
 use std::time::Duration;
 

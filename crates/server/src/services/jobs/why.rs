@@ -1,4 +1,4 @@
-//! Why a job waits, from the placement actor's own code.
+//! Explanations of why a job waits, from the placement actor's own code.
 
 use tessera_api::{Refusal, job_view, limits, v1};
 use tessera_explain::{Explanation, WaitCode};

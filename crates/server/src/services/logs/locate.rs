@@ -1,17 +1,17 @@
-//! Where the output of a worker lies, as the ledger knows it.
+//! The place of a worker's output, as the ledger knows it.
 
 use tessera_api::error::Refusal;
 use tessera_api::v1::{self, ErrorReason};
 use tessera_ledger::{Attempt, Job, JobId, Rank, Rejection, State, WorkerState};
 
-/// Whose output is wanted.
+/// The worker whose output is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::services) struct Wanted {
     pub job: JobId,
     /// 0: the newest.
     pub attempt: u32,
     pub rank: Rank,
-    /// Whether to wait for a first try.
+    /// True if the reader wants to wait for a first try.
     pub follow: bool,
 }
 
@@ -28,9 +28,9 @@ pub(in crate::services) struct Location {
     pub attempt: u32,
     /// Name of its node.
     pub node: String,
-    /// Where the node's agent is asked, as `host:port`.
+    /// The address of the node's agent, as `host:port`.
     pub address: String,
-    /// Whether its agent may not have heard of it yet.
+    /// True if its agent may not have heard of the worker yet.
     pub perhaps_unknown: bool,
 }
 
@@ -57,7 +57,7 @@ pub(in crate::services) fn locate(state: &State, wanted: &Wanted) -> Result<Opti
     }))
 }
 
-/// Whether a worker was granted and is not confirmed to run.
+/// Returns whether a worker was granted and is not confirmed to run.
 fn is_held(state: &State, attempt: &Attempt, rank: Rank) -> bool {
     let worker = state.allocation(attempt.allocation).and_then(|allocation| allocation.worker(rank));
     worker.is_some_and(|worker| worker.state == WorkerState::Held)

@@ -15,8 +15,8 @@ use tonic::{Code, Status};
 use super::locate::{Location, Wanted, locate};
 use crate::services::refusal;
 
-/// How long an agent may take to accept a connection; and for how long it may be silent before it is asked whether it
-/// lives, and given up when it does not answer.
+/// The longest time that an agent may take to accept a connection; and the silence after which it is probed, and given
+/// up when it does not answer.
 pub(in crate::services) const TERMS: Terms = {
     let asked_after = Duration::from_secs(5);
     Terms {
@@ -26,7 +26,7 @@ pub(in crate::services) const TERMS: Terms = {
     }
 };
 
-/// How long a follower is kept while the agent cannot be reached, before it is told.
+/// The time for which a follower is kept while the agent cannot be reached, before it gets the error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Pause before an agent is asked again.
@@ -44,7 +44,7 @@ pub(super) struct Proxy {
     pub pieces: mpsc::Sender<Result<v1::StreamLogsResponse, Status>>,
 }
 
-/// How one conversation with an agent ended.
+/// The end of one conversation with an agent.
 enum Ended {
     /// All that was asked for was passed on.
     Done,

@@ -20,7 +20,7 @@ const MOVES: u32 = 1_000;
 /// Most moves at once.
 const AT_ONCE: u32 = 16;
 
-/// What would be done.
+/// Plans a compaction without making it.
 pub(super) async fn plan(
     desk: &Desk,
     deadline: Instant,
@@ -53,7 +53,7 @@ pub(super) async fn start(
     Ok(v1::StartCompactionResponse { started, status: Some(status(desk, progress)) })
 }
 
-/// How far it is.
+/// Reports the progress of the compaction.
 pub(super) async fn get(desk: &Desk, deadline: Instant) -> Result<v1::GetCompactionResponse, Status> {
     let answer = desk.pool.compaction(deadline).await;
     let progress = answer.map_err(|error| refusal::of_placement(&desk.pool, &error))?;

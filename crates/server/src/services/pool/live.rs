@@ -1,4 +1,4 @@
-//! What the leader knows of nodes and cards beside the ledger: sessions and readings. Other members leave it out.
+//! The leader's knowledge of nodes and cards beside the ledger: sessions and readings. Other members leave it out.
 
 use tessera_api::time::timestamp;
 use tessera_api::{pool_view, v1};

@@ -1,4 +1,4 @@
-//! What an operator does with nodes.
+//! Operations on nodes by an operator.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) fn reason(text: &str) -> Result<String, Status> {
     Ok(text.to_owned())
 }
 
-/// How long an operator gives.
+/// Reads the time that an operator allows: more than zero and at most [`LONGEST`]; `None`: no deadline is given.
 pub(super) fn deadline(deadline: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     let problem = || format!("must be more than nothing and at most {} days", LONGEST.as_secs() / 86_400);
     let wrong = || Status::from(Refusal::from(FieldError::invalid("deadline", problem())));

@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::limits::{LimitMeters, Limited, MemberLimits};
 use crate::services::{Desk, refusal};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 struct Verdict {
     revision: Revision,

@@ -1,4 +1,4 @@
-//! What would become of the pool after a change, without making it.
+//! The effect of a change on the pool, computed without making it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! How the place of a watch moves on over the history of events.
+//! The advance of a watch's place over the history of events.
 
 use planted::Bug;
 use tessera_api::resume::WatchPlace;
@@ -10,7 +10,7 @@ const LOOKED_AT: usize = 1024;
 /// Events handed out by one step.
 const HANDED_OUT: usize = 64;
 
-/// What one step came upon.
+/// The result of one step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<E> {
     /// Events that were picked, each with the place after it; there may be more.

@@ -17,19 +17,19 @@ use super::pace::{MessageRoom, Pace};
 use crate::services::refusal;
 use tessera_api::resume::WatchPlace;
 
-/// What is watched.
+/// The subject of a watch.
 pub(crate) trait Topic: Send + Sync + 'static {
     /// A message of the stream.
     type Message: Message + Send + 'static;
     /// A change, as the API shows it.
     type Change: Send;
-    /// Where the list at the beginning has got to.
+    /// The progress of the list at the beginning.
     type Listing: Default + Send;
 
     /// Its name in meters.
     const NAME: &'static str;
 
-    /// Whether the watcher wants to hear how far the pool has come, and of no event.
+    /// Returns whether the watcher wants only the progress of the pool, and no event.
     fn progress_only(&self) -> bool;
 
     /// The next few messages of the list at the beginning, or none yet; `None` when it is complete.
@@ -44,7 +44,7 @@ pub(crate) trait Topic: Send + Sync + 'static {
     fn token(&self, place: WatchPlace) -> String;
 }
 
-/// What a message after the list says.
+/// The content of a message after the list.
 #[derive(Debug)]
 pub(crate) enum Word<C> {
     /// The list, or what had happened when the watch began, is complete.
@@ -61,7 +61,7 @@ pub(super) struct Waiting<M> {
     pub room: Option<(MessageRoom, OwnedSemaphorePermit)>,
 }
 
-/// Why a task ended.
+/// The reason for which a task ended.
 pub(super) enum End {
     /// The watcher has gone.
     Left,

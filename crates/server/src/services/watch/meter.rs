@@ -5,7 +5,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tessera_metrics::{Counters, Gauges, Histograms, table};
 
-/// What is counted of watches. Clones count together.
+/// Metrics of watches. Clones count together.
 #[derive(Clone, Debug)]
 pub struct WatchMeters {
     streams: Gauges<1>,
@@ -48,7 +48,7 @@ pub(super) struct OpenWatch {
 }
 
 impl OpenWatch {
-    /// How many others of this kind are open.
+    /// The number of other open watches of this kind.
     pub(super) fn others(&self) -> u32 {
         u32::try_from(self.streams.get() - 1).unwrap_or(0)
     }

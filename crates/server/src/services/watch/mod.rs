@@ -31,12 +31,12 @@ pub use stream::WatchStream;
 
 use std::time::Duration;
 
-/// How watches behave; tests make them impatient.
+/// The behaviour of watches; tests make them impatient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchSettings {
-    /// How long a watcher may keep a full buffer before it is cut.
+    /// The longest time for which a watcher may keep a full buffer before it is cut.
     pub patience: Duration,
-    /// How often a watcher is told where the watch is.
+    /// The interval at which a watcher is told where the watch is.
     pub progress: Duration,
     /// The shortest time between two messages to a watcher that is told nothing but where the watch is.
     pub rest: Duration,

@@ -1,5 +1,5 @@
-//! How fast all watches of a member together may go: a few at a time look through the history or build a list, in small
-//! steps; large messages that wait for their watchers share a bounded room.
+//! The joint pace of all watches of a member: a few at a time look through the history or build a list, in small steps;
+//! large messages that wait for their watchers share a bounded room.
 //!
 //! Without it thousands of watches that begin with the oldest event would keep the threads of the member busy for
 //! longer than the other members wait for its heartbeat.

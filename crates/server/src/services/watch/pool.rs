@@ -20,7 +20,7 @@ pub(crate) struct PoolTopic {
     progress_only: bool,
 }
 
-/// How far the list of nodes and cards has got: the node that comes next.
+/// The progress of the list of nodes and cards: the node that comes next.
 #[derive(Debug, Default)]
 pub(crate) struct NextNode(u32);
 

@@ -1,4 +1,4 @@
-//! Where a watch begins.
+//! The beginning of a watch.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use tonic::Status;
 use crate::services::refusal;
 use tessera_controller::pool::{Consistency, PoolHandle};
 
-/// Where a watcher wants to begin.
+/// The place at which a watcher wants to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// With a list of what there is now.
     List,
-    /// Where a watch before this one was cut.
+    /// At the place at which a watch before this one was cut.
     Resume(WatchPlace),
     /// With the events after this revision.
     After(Revision),
@@ -27,7 +27,7 @@ pub(crate) enum Start {
     Oldest,
 }
 
-/// Where a watch begins.
+/// The place at which a watch begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Begin {
     /// Events before this place are not sent.

@@ -65,7 +65,7 @@ impl Watch {
 #[derive(Debug)]
 pub struct WatchStream<M> {
     waiting: mpsc::Receiver<Waiting<M>>,
-    /// Of the message before: it is read when the next one is asked for.
+    /// The room of the previous message: that one is read when the next one is asked for.
     room: Option<(MessageRoom, OwnedSemaphorePermit)>,
     end: Option<oneshot::Receiver<Status>>,
 }

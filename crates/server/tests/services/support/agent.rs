@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-/// What one worker has written, and whether it is over. Outlives the agent.
+/// The output of one worker, and whether it is over. Outlives the agent.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
     pub bytes: Vec<u8>,

@@ -25,7 +25,7 @@ use tonic::{Code, Status};
 
 pub use member::TestMember;
 
-/// How long anything may take before a test fails.
+/// The longest time that anything may take before a test fails.
 pub const BOUND: Duration = Duration::from_secs(30);
 
 pub fn soon() -> Instant {

@@ -1,4 +1,4 @@
-//! Where the program asks: a Unix socket in a folder that only this user can enter.
+//! The Unix socket for questions of the program, in a folder that only this user can enter.
 //!
 //! A question is a line of JSON on a connection of its own, and so is the answer (docs/device.md).
 
@@ -21,9 +21,9 @@ use crate::failure::Failure;
 
 /// Most bytes of a question.
 const LONGEST: u64 = 1024;
-/// How long a question may take to arrive, and its answer to be taken.
+/// The longest time that a question may take to arrive, and the program to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a member may take to say which checkpoints there are.
+/// The longest time that a member may take to answer which checkpoints there are.
 const SOON: Duration = Duration::from_secs(2);
 /// Copies on so many nodes outlive the loss of one.
 const SAFE_COPIES: usize = 2;
@@ -129,8 +129,8 @@ impl From<Whereabouts> for Answer {
     }
 }
 
-/// How far the program was with the newest checkpoint that the loss of one node does not reach; 0 when that is not
-/// known, or no member says so soon: the program waits for it.
+/// The progress of the program at the newest checkpoint that survives the loss of one node; 0 when it is not known. A
+/// member has only [`SOON`] to answer, because the program waits.
 async fn safe(client: &Client, job: JobNumber) -> u64 {
     let asked = client.get_job(GetJobRequest { job_id: job.0, ..GetJobRequest::default() });
     let answer = tokio::time::timeout(SOON, asked).await;

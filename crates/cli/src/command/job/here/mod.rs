@@ -31,9 +31,9 @@ use crate::failure::Failure;
 use crate::outage::Outage;
 use crate::print::remark;
 
-/// How often the card is saved when nothing else is said.
+/// The interval at which the card is saved unless the arguments set another.
 const SAVED_EVERY: Duration = Duration::from_secs(300);
-/// How long the job may take to end once its program has.
+/// The longest time that the job may take to end after its program has ended.
 const LAST_WORD: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
@@ -80,7 +80,7 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// What is said beside what the program says.
+/// The remarks of this command beside the output of the program.
 struct Sayings {
     read_along: bool,
     last: String,

@@ -1,4 +1,4 @@
-//! Where the slice server of the job is, as far as this process knows.
+//! The place of the job's slice server, as far as this process knows.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct SliceServer {
     pub address: Address,
     pub credentials: Credentials,
-    /// How long this host may be silent.
+    /// The longest time that this host may be silent.
     pub lease: Duration,
 }
 

@@ -20,11 +20,11 @@ use crate::signals::Signals;
 /// Variables that name the card of another job.
 const OF_ANOTHER: [&str; 3] = ["TESSERA_TOKEN", "TESSERA_TOKEN_FILE", "TESSERA_EPOCH"];
 
-/// How soon after the first interrupt a second one kills the program. Later ones are the program's too: in one that
-/// goes on after an interrupt, such as a notebook's, each is its own.
+/// The longest time between two interrupts of which the second kills the program. Later interrupts are the program's
+/// too: in a program that continues after an interrupt, such as a notebook, each counts on its own.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     /// As shells say it: 128 + N for signal N.
@@ -41,7 +41,7 @@ pub(super) struct Program {
     interrupts: Interrupts,
 }
 
-/// Which of them is the second that kills.
+/// The record of the interrupts, from which the second one that kills is recognised.
 #[derive(Debug, Default)]
 struct Interrupts {
     last: Option<Instant>,
@@ -49,7 +49,8 @@ struct Interrupts {
 }
 
 impl Interrupts {
-    /// Whether this one comes soon enough after the one before.
+    /// Records an interrupt. Returns whether it follows the previous one closely enough to kill the program, or an
+    /// earlier one already did.
     fn kills(&mut self, now: Instant) -> bool {
         let before = self.last.replace(now);
         self.killed |= before.is_some_and(|before| now.duration_since(before) <= AGAIN);
@@ -119,7 +120,7 @@ fn spawn(command: &[String], environment: Vec<(String, String)>, door: &Path) ->
     })
 }
 
-/// Whether the terminal sends to this process group what is typed.
+/// Tells whether this process group is the foreground group of its terminal, which sends it the keys that signal.
 fn at_terminal() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
 }
