@@ -83,7 +83,7 @@ impl Criu {
     }
 }
 
-/// Returns whether this process has a right, which is given by its number.
+/// Returns whether this process has the capability with this number.
 pub(crate) fn has_right(number: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

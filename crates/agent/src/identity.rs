@@ -34,7 +34,7 @@ pub struct Identity {
     pub highest_term: Term,
     /// The pool; empty before the first session.
     pub cluster_id: String,
-    /// The place of the folder when the identity was used last; absent in those of earlier releases.
+    /// The place of the folder when the identity was used last; absent in identities of earlier releases.
     #[serde(default)]
     pub place: Option<FolderPlace>,
 }

@@ -19,7 +19,7 @@ pub struct Wishes<'a> {
     pub listen: Option<SocketAddr>,
     /// The address by which members reach `listen`.
     pub advertise: Option<&'a str>,
-    /// The host by which workers of other nodes reach this one.
+    /// The host name or address at which workers of other nodes reach those of this one.
     pub worker_host: Option<&'a str>,
 }
 
@@ -30,7 +30,7 @@ pub struct Reach {
     pub listen: SocketAddr,
     /// The address by which members reach `listen`; `None`: the agent derives it from its listener.
     pub advertise: Option<String>,
-    /// The host by which workers of other nodes reach this one.
+    /// The host name or address at which workers of other nodes reach those of this one.
     pub worker_host: String,
 }
 

@@ -42,7 +42,7 @@ pub struct ConsensusConfig {
     pub snapshot_entries: u64,
     /// A snapshot is taken after entries of this many bytes.
     pub snapshot_bytes: u64,
-    /// The number of entries before a snapshot that are retained, for followers that are a little behind.
+    /// The number of entries that are kept from before a snapshot, for followers that are a little behind.
     pub keep_entries: u64,
     /// At most so many bytes of entries before a snapshot are kept.
     pub keep_bytes: u64,

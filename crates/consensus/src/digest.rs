@@ -31,7 +31,7 @@ impl Digests {
     }
 }
 
-/// The result of comparing the own digests with those of the others.
+/// The result of comparing this member's digests with those of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No two members differ at an index both have.

@@ -110,7 +110,7 @@ pub enum StartError {
     Core { what: String },
 }
 
-/// The reason for which the membership was not changed, or the outcome of the change is unknown.
+/// The reason for which the membership was not changed, or for which it is unknown whether it was.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MembershipError {
     /// The cluster exists already; it is created once.

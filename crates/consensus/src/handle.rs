@@ -34,7 +34,8 @@ pub struct Applied<O> {
     pub index: LogIndex,
     /// Term of that entry.
     pub term: Term,
-    /// The moment at which the command went into that entry; until then it waited for others to be on their way.
+    /// The moment at which the command went into that entry; before that it waited for a place among the entries in
+    /// flight.
     pub entered: Instant,
     pub outcome: O,
 }

@@ -25,7 +25,7 @@ pub enum HistoryError {
     },
 }
 
-/// One entry as it was fed to a machine.
+/// One entry of a member's log, as a machine is fed with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastEntry {
     pub at: EntryPosition,

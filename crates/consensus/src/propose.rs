@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::status::Leadership;
 use crate::types::{Batch, Deliver, TypeConfig, leader_of, term_of};
 
-/// The reason for which a command was not applied, as the proposer sees it.
+/// The reason for which a command was not applied, or for which its fate is unknown, as the proposer sees it.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     /// Not proposed: someone else leads.
@@ -53,7 +53,7 @@ struct Asker<O> {
 /// The proposers that wait for the commands of one entry, in their order.
 type Askers<O> = Vec<Asker<O>>;
 
-/// The decision whether a command went into an entry; made once, by whoever is first.
+/// The decision whether commands go into an entry or are withdrawn; made once, by whoever is first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ticket(Arc<AtomicU8>);
 
@@ -254,7 +254,7 @@ fn answer_all<O: Send + 'static>(askers: Askers<O>, entered: Instant, written: W
     }
 }
 
-/// The refusal that a rejected write means: the entry was never appended.
+/// Returns the refusal for a rejected write, whose entry was never appended.
 pub(crate) fn refusal_of(forward: ForwardToLeader<TypeConfig>) -> Refusal {
     match forward.reason {
         ForwardReason::LeaseExpired => Refusal::NoQuorum,

@@ -18,8 +18,8 @@ pub struct Timings {
     pub propose: Duration,
     /// The interval after which the ledger's time is advanced when nothing else does so.
     pub tick: Duration,
-    /// The time by which a job may exceed its time limit and its checkpoint's grace before the leader stops it, its
-    /// agent having failed to.
+    /// The time by which a job may exceed the sum of its time limit and its checkpoint's grace before the leader ends
+    /// it, because its agent failed to.
     pub limit_slack: Duration,
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn owner(allocation: &Allocation, rank: u32) -> Owner {
     allocation.owner(Rank(rank))
 }
 
-/// The exit of a worker with this code, or by SIGTERM without one; `checkpointed`: it has saved a checkpoint.
+/// The exit of a worker with `code`, or by SIGTERM if that is `None`; `checkpointed`: it has saved a checkpoint.
 pub(crate) fn exit(cause: StopCause, code: Option<i32>, checkpointed: bool) -> WorkerExit {
     let signal = code.is_none().then_some(15);
     WorkerExit { signal, checkpointed, ..tessera_testkit::exit(cause, code) }

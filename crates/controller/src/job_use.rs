@@ -1,5 +1,5 @@
-//! The use of what a job holds: the ledger records what it holds, readings of agents what of that is in use. A job is
-//! reported from its allocation on; what nobody has measured counts as nothing.
+//! The use of what a job holds: the ledger records what it holds, and readings of agents show how much of that it uses.
+//! A job is reported from its allocation on; what nobody has measured counts as zero.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct SliceUse {
     pub blocks: u64,
     pub memory_held_bytes: u64,
     pub used: SliceReading,
-    /// True if the use was measured; otherwise it counts as nothing.
+    /// True if `used` was measured; otherwise it is zero.
     pub measured: bool,
 }
 

@@ -44,13 +44,13 @@ const LOAD: Duration = Duration::from_secs(5);
 /// Questions answered after each event, so that a busy ledger does not keep people waiting.
 const ANSWERS: usize = 8;
 
-/// A question to the placement actor.
+/// A question or an order to the placement actor.
 #[derive(Debug)]
 pub enum Question {
     /// Asks why a job waits.
     Explain {
         job: JobId,
-        /// The recipient of the answer; `None` when there is no such job.
+        /// The recipient of the answer, which is `None` when there is no such job.
         reply: Reply<Option<Explanation>>,
     },
     /// Asks for the wait codes of jobs.
@@ -76,7 +76,7 @@ pub enum Question {
 }
 
 impl Question {
-    /// True if the answer may give the actor something to do.
+    /// True if the actor may have something to do once it has answered.
     const fn steers(&self) -> bool {
         matches!(self, Self::StartCompaction { .. })
     }

@@ -149,7 +149,7 @@ impl PoolHandle {
         let _ = self.inner.view.changes().wait_for(|state| new.is_that_of(state.config())).await;
     }
 
-    /// Opens the connections of this member.
+    /// Returns the part that opens this member's connections to other members and to agents.
     #[must_use]
     pub fn outbound(&self) -> &Outbound {
         &self.inner.outbound

@@ -170,7 +170,9 @@ impl CardDescription {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Card {
-    /// The last declaration of the agent; its health is `Unhealthy` once the agent no longer names the card.
+    /// The last declaration of the agent. The ledger sets its health to `Unhealthy` when the agent no longer names a
+    /// card that is still held, or declares another card in its place; so too when the same hardware is still held
+    /// under another index.
     pub description: CardDescription,
     /// Blocks that the card offers now; fewer than its extents cover while it is being shrunk (law L6).
     pub blocks: BlockCount,

@@ -130,7 +130,7 @@ impl Checkpoint {
         self.parts.iter().all(|part| part.saved.shared || part.nodes.len() >= COPIES_WANTED)
     }
 
-    /// Returns whether the programs wrote the same as in another checkpoint: then nothing was saved since.
+    /// Returns whether the programs wrote the same as in another checkpoint: then nothing new was saved since that one.
     fn says_the_same(&self, other: &Self) -> bool {
         let pairs = || self.parts.iter().zip(&other.parts);
         self.workers == other.workers
@@ -357,8 +357,9 @@ impl Checkpoints {
         true
     }
 
-    /// Returns whether a part that lies on a disk is of no use any more: the job has newer ones, or the attempt is over
-    /// and the part was never reported. A part that the ledger may still learn of is not needless.
+    /// Returns whether a part that lies on a disk is of no use any more: the ledger has no record of it, and it is of
+    /// an older attempt, or older than a whole checkpoint or a part of the same rank that the ledger has. A part that
+    /// the ledger may still learn of is needed.
     #[must_use]
     pub fn can_do_without(&self, part: &PartKey, newest_attempt: u32) -> bool {
         if self.holding(part).is_some() {

@@ -82,7 +82,7 @@ impl Default for PoolLimits {
 /// Policy of moving jobs so that free blocks come together (P7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompactionPolicy {
-    /// True if jobs are moved without being asked.
+    /// True if jobs are moved without a request from an operator.
     pub automatic: bool,
     /// Share of the free blocks that is in pieces above which they are.
     pub threshold: Percent,

@@ -157,7 +157,7 @@ impl Job {
         self.idle.map(|idle| idle.step)
     }
 
-    /// Returns whether the job is not over and was reported to be idle.
+    /// Returns whether the job is not over and counts as idle.
     pub(crate) fn is_idler(&self) -> bool {
         self.idle.is_some() && !self.state.is_terminal()
     }
@@ -169,7 +169,7 @@ impl Job {
         self.spec.preemptible || self.gives_way_for_idleness()
     }
 
-    /// Returns whether the job has been idle for so long that no protection that it asked for counts any more.
+    /// Returns whether the job has been idle for so long that the protections in its spec no longer count.
     #[must_use]
     pub fn gives_way_for_idleness(&self) -> bool {
         self.idle_step() >= Some(IdleStep::Preemptible)
@@ -183,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Returns whether the job may be idle without end.
+    /// Returns whether the job is left alone however long it is idle: it has the label `KEEP_LABEL`.
     #[must_use]
     pub fn is_kept_idle(&self) -> bool {
         let (key, value) = KEEP_LABEL;

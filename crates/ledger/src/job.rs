@@ -303,7 +303,7 @@ pub struct Job {
     pub preempted_at: Vec<LogTime>,
     /// Since when it waits for an allocation, or did last; zero: since its state changed last.
     pub queued_at: LogTime,
-    /// The total time that it had waited before `queued_at`.
+    /// The total time of its waits that are over; the wait in progress, if any, is not included.
     pub waited: Duration,
     /// Not granted before this time, by its own windows ([`window`](crate::window)).
     pub closed_until: LogTime,

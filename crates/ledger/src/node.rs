@@ -72,7 +72,7 @@ pub struct NodeDescription {
     /// Names of the data on its disks: data sets, model weights, images.
     pub cached: BTreeSet<String>,
     pub start: AgentStart,
-    /// The processes that end by themselves with a supervisor.
+    /// The processes of a worker that surely end with its supervisor.
     pub containment: Containment,
 }
 
@@ -104,8 +104,8 @@ pub struct Node {
     /// The reason for the eligibility, of an operator or of the ledger where it cordoned the node; empty when none was
     /// given.
     pub eligibility_reason: String,
-    /// The time at which what is left on it is suspended, if it is drained by some time; until then its jobs are moved
-    /// away.
+    /// The time until which the jobs of a draining node are moved away; the jobs that are left then are suspended.
+    /// `None`: no such time was given.
     pub drain_by: Option<LogTime>,
     /// Number of its first block (P2): handed out in registration order.
     pub base: BlockNumber,

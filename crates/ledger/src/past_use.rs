@@ -15,7 +15,8 @@ use crate::units::{LogTime, Mebibytes, MilliTflops};
 const PERIODS: u64 = 64;
 /// 2^(-1/64), in units of 2^-32.
 const KEPT: u128 = 4_248_701_965;
-/// Limit of the sum for one unit held for ever, in periods: the sum of all powers of 2^(-1/64).
+/// Limit that the sum for one unit approaches when it is held for ever, in periods: the sum of all powers of 2^(-1/64),
+/// rounded down.
 const STEADY: u128 = 92;
 /// After so many periods, 64 half-lives, nothing is left of anything.
 const FORGOTTEN: u64 = PERIODS * 64;
@@ -93,7 +94,7 @@ impl PastUse {
 /// the time that has passed since it was read last, not since they changed. The means are those of [`Queue::mean_use`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FollowedUse {
-    /// The ledger's count, with the amount held since then and the half-life in force.
+    /// The ledger's count that `past` began from, with the amount held since then and the half-life in force.
     from: (PastUse, QueueAmount, Duration),
     /// The same, counted on.
     past: PastUse,

@@ -11,7 +11,8 @@ use crate::ids::{NodeId, Rank};
 use crate::spec::{CheckpointMode, JobSpec};
 use crate::virtual_card::VirtualCardRequest;
 
-/// Tells for each worker, in order of rank, whether it runs a program; `backed`: the virtual cards that they back.
+/// Tells for each worker, in order of rank, whether it runs a program. `backed` gives the virtual card of each worker,
+/// in the same order.
 fn run_programs<I: Iterator<Item = u32>>(card: &VirtualCardRequest, backed: I) -> impl Iterator<Item = bool> + use<I> {
     let serves = card.serves_across_nodes();
     let mut before = None;
@@ -93,7 +94,7 @@ impl Allocation {
         self.workers.iter().zip(asked)
     }
 
-    /// The workers that are not over and hold something of their hosts, or were promised it, each with that.
+    /// The workers that are not over and hold host resources, or were promised some, each with its amount.
     pub(crate) fn holders_of_hosts<'a>(
         &'a self,
         spec: &JobSpec,

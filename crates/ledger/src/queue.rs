@@ -24,7 +24,7 @@ impl QueueAmount {
         self.compute <= limit.compute && self.memory <= limit.memory
     }
 
-    /// Returns whether the amount is above `limit` in a resource of which `part` is some.
+    /// Returns whether the amount is above `limit` in a resource of which `part` is not zero.
     #[must_use]
     pub fn is_above_with(self, limit: Self, part: Self) -> bool {
         self.compute > limit.compute && part.compute > MilliTflops::ZERO
@@ -71,11 +71,11 @@ pub struct QueueSettings {
     /// Times at which its jobs and those of the queues below it may run, as `tessera-calendar` reads them; empty: any
     /// time.
     pub windows: Vec<String>,
-    /// The idle ladder of its jobs, and of those of the queues below it that have none of their own, when they compute
-    /// next to nothing ([`idle`](crate::idle)); `None`: that of the queue above.
+    /// The idle ladder ([`idle`](crate::idle)) for jobs that compute next to nothing: those of the queue, and of the
+    /// queues below it that have no ladder of their own. `None`: the ladder of the queue above.
     pub idle: Option<IdlePolicy>,
-    /// The space that checkpoints of its jobs, and of the queues below it, take at most, each counted once wherever it
-    /// lies; the newest of each job is retained whatever it takes. `None`: no bound.
+    /// The most space that checkpoints of its jobs, and of the jobs of the queues below it, may take; each checkpoint
+    /// is counted once wherever it lies. The newest of each job is retained even above the bound. `None`: no bound.
     pub checkpoints: Option<Mebibytes>,
 }
 
@@ -148,8 +148,9 @@ impl Queue {
 }
 
 impl State {
-    /// The amount that a queue has borrowed, now and on average in the past, for its weight: the dominant share of what
-    /// it holds above its guarantee, in millionths of the pool. Among siblings, the queue with the least goes first.
+    /// The amount that a queue has borrowed, now and on average in the past, divided by its weight: the dominant share
+    /// of what it holds above its guarantee, in millionths of the pool. Among siblings, the queue with the least goes
+    /// first.
     #[must_use]
     pub fn share_of(&self, queue: &Queue) -> u64 {
         let all = self.capacity().amount(self.config().reference_precision);

@@ -3,7 +3,7 @@
 use crate::level::Level;
 use crate::state::State;
 
-/// A difference in what `apply` does, or a snapshot holds, since a level.
+/// A change in what `apply` does, or in what a snapshot holds, that counts from one release level on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// The digest is one of the state itself; before, it was one of all answers and events, sentences for

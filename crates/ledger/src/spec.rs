@@ -150,8 +150,8 @@ impl JobSpec {
         self
     }
 
-    /// Returns whether the job is to be saved when it is told to stop and to resume later: whether it really was is
-    /// seen then.
+    /// Returns whether the job is to be saved when it is told to stop in order to resume later. The stop itself shows
+    /// whether it was saved.
     #[must_use]
     pub fn is_saved(&self) -> bool {
         let (key, value) = TRANSPARENT_LABEL;

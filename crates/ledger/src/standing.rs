@@ -49,8 +49,9 @@ impl Held {
         Self { all: self.all.minus(all), firm: self.firm.minus(firm), ..self }
     }
 
-    /// Checks that a job that gives back `gives` may have to give way: something is on loan in a resource that it gives
-    /// back. For a job that is not preemptible, what such jobs hold must exceed the guarantee in such a resource.
+    /// Checks that the queue lends something that a job with `gives` could give back: the queue is above its guarantee
+    /// in a resource of which `gives` is not zero. For a job that is not preemptible, what such jobs hold must also be
+    /// above the guarantee in such a resource.
     fn lends(self, gives: QueueAmount, preemptible: bool) -> Result<(), &'static str> {
         if self.all.within(self.guaranteed) {
             return Err("its queue holds no more than it is guaranteed");

@@ -1,6 +1,6 @@
 //! Benchmarks of placement decisions, on generated clusters of 1,200 nodes with 6,000 cards and of 10,000 nodes with
-//! 80,000 cards (and one like `openb`), with 100,000 jobs waiting. Figures "per item" are decisions; applying the plans
-//! is not measured here, taking over what they touched (`refresh`) is, where the name says so.
+//! 80,000 cards (and one like `openb`), with 100,000 jobs waiting. Figures "per item" are decisions. Applying the plans
+//! is not measured here; taking over what they touched (`refresh`) is measured where the name says so.
 //!
 //! `cargo bench -p tessera-placement --bench decide`
 

@@ -65,7 +65,8 @@ impl Pool {
         preempt::search(&mut self.index, at, (&self.victims, queues), job, missing, in_plan)
     }
 
-    /// Returns the start of a job now, if there is one, on the cards that are not hidden. Nothing is changed.
+    /// Finds the placement and the victims with which a job would start now, on the cards that are not hidden. Nothing
+    /// is changed.
     pub(crate) fn try_now(&mut self, at: Moment<'_>, job: &Applicant) -> Option<Found> {
         let mark = self.index.mark();
         let start = self.attempt(at, job, &InPlan::default(), &mut 1);

@@ -53,7 +53,7 @@ pub struct Decision {
     /// or of a protection from preemption, the deadline of a drain, or a job has waited so long that cards are kept for
     /// it.
     pub next_wakeup: Option<LogTime>,
-    /// True if a limit cut the decision short: decide again once the plan is committed.
+    /// True if a limit, or the plan made so far, cut the decision short: decide again once the plan is committed.
     pub more: bool,
 }
 

@@ -76,8 +76,8 @@ impl Pool {
     }
 }
 
-/// Returns the free room that a request could use on a node: on the cards that fit it, of classes that have enough of
-/// it together; none if the host has too little left.
+/// Returns the free room on a node that a request could use: that of the cards it fits on, in each class where these
+/// have enough free blocks together; none if the host has too little left.
 fn usable(outline: &Outline, demand: &Demand) -> Room {
     if outline.host.is_some_and(|host| !demand.host.fits_in(host.left)) {
         return Room::default();

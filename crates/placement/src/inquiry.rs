@@ -64,7 +64,7 @@ pub struct TurnBefore {
     pub queue: String,
     /// The job that is next there.
     pub job: JobId,
-    /// The amount that the queue has borrowed for its weight, in millionths of the pool.
+    /// The amount that the queue has borrowed, divided by its weight, in millionths of the pool.
     pub share_ppm: u64,
     /// The same of the queue of the job that is asked about.
     pub own_share_ppm: u64,
@@ -137,7 +137,8 @@ impl Inquiry<'_> {
         pool.beside(kept, |pool| ask(&mut Inquiry { pool, at: *at, job: job.clone() }))
     }
 
-    /// Returns its start by the next decision, if nothing is kept from it but what it is asked beside.
+    /// Returns the start that the next decision would give the job, if no cards were kept from it but those that this
+    /// is asked beside.
     pub fn starts(&mut self) -> Option<Start> {
         let (placement, victims) = self.pool.try_now(self.at, &self.job)?;
         let victims = victims.iter().map(|victim| Arc::clone(&victim.job)).collect();

@@ -32,7 +32,8 @@ use crate::reserve::{self, Kept};
 
 pub use reservation::Reservation;
 
-/// Multiple of [`Limits::reserve_after`]: cards are kept for a job that has waited longer, whoever's turn it is.
+/// Multiple of [`Limits::reserve_after`]: once a job has waited longer than that, cards are kept for it, whoever's turn
+/// it is.
 const VERY_LONG: u32 = 8;
 /// Most jobs of a queue that could never be held and are passed over in search of one to keep cards for.
 const IMPOSSIBLE_PASSED_OVER: usize = 4;
@@ -76,9 +77,9 @@ impl Keeping<'_> {
         self.in_force.iter_mut().for_each(|reservation| reservation.kept.set_hidden(index, hide));
     }
 
-    /// Returns whether nothing is kept for those behind a holder in its queue. Jobs without a time limit for which the
-    /// holder waits may never end: once they have had time enough it must not stand for all others. Before, every
-    /// further reservation would cost all others more.
+    /// Returns whether nothing is to be kept for the jobs behind a holder. The holder may wait for jobs without a time
+    /// limit, which may never end: after `Limits::stuck_after` it must not hold up all others any more. Until then,
+    /// every further reservation would cost all others more.
     fn is_enough(&self, kept: &Reservation) -> bool {
         kept.stuck_since(self.at.state).is_none_or(|since| self.at.now.since(since) <= self.limits.stuck_after)
     }
@@ -202,8 +203,8 @@ impl Pool {
         keeping.searches.insert(line, search);
     }
 
-    /// Finds a reservation for a job at its turn beside what is kept already. That the pool has none for it, even if
-    /// nothing else were kept, is remembered until that may change.
+    /// Finds cards to keep for a job, beside those that are kept already. If the pool would have none even with nothing
+    /// else kept, that is remembered until its prospects change.
     fn keep_for(
         &mut self,
         keeping: &mut Keeping<'_>,

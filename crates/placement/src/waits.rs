@@ -34,8 +34,8 @@ impl Pool {
         self.line.shape_in_line(job).map_or(Lack::Nothing, |shape| self.lack(shape))
     }
 
-    /// Iterates over the waiting requests that differ from each other: the spec of one, how many jobs wait with it, and
-    /// its lack.
+    /// Iterates over the different requests that wait: for each the spec of one of its jobs, the number of its jobs,
+    /// and its lack.
     pub fn lacks(&self) -> impl Iterator<Item = (&Arc<JobSpec>, usize, Lack)> {
         self.line.shapes.all().map(|shape| (&shape.one.spec, shape.jobs.len(), self.lack(shape)))
     }

@@ -58,7 +58,7 @@ impl MemberLimits {
         SeatLimits { connections: self.connections, silence: self.silence }
     }
 
-    /// The conditions that must hold, each with the sentence that says so.
+    /// The conditions that must hold: for each, true if it does, and the sentence that demands it.
     #[must_use]
     pub fn rules(&self) -> [(bool, &'static str); 4] {
         let streams = [self.watches, self.log_streams, self.submission_streams];

@@ -1,4 +1,5 @@
-//! The saves of one worker: those that its program is asked for, and the one when it was told to stop and has ended.
+//! The saves of one worker: those that are made while it runs, and the last one, when it was told to stop and has
+//! ended.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

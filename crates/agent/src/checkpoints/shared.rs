@@ -18,10 +18,10 @@ use super::shelf::lock;
 use super::tickets::ticket_of;
 use crate::durable;
 
-/// The file that records which store was found under the name of the shared one.
+/// Name of the file that records which store was found under the name of the shared one.
 const FILE: &str = "checkpoint-store";
-/// The longest time that a store may take to identify itself. A slower store is not there now, whether it is cut off or
-/// hangs: nothing that is to be saved is left to it.
+/// The longest time that a store may take to identify itself. A slower store counts as absent, whether it is cut off or
+/// hangs, and the node saves on its own disk.
 const ASKED: Duration = Duration::from_secs(20);
 
 /// The store that all nodes share.
@@ -57,7 +57,7 @@ impl SharedStore {
         *lock(&self.of_pool) = Some(stores.iter().filter_map(|store| ticket_of(store)).collect());
     }
 
-    /// Returns the identity of the store, if this node may save in it.
+    /// Returns the identity of the store, if this node may save in it; records a store that was not recorded yet.
     pub async fn to_save_in(&self) -> Result<u128, Error> {
         let known = self.known()?;
         let found = match known {

@@ -101,7 +101,8 @@ pub(super) struct Inner {
     outbound: Outbound,
     /// Limits for saving, and for bringing checkpoints to workers.
     limits: Limits,
-    /// Limits for copies that others get: a copy never takes the seat of a save.
+    /// Limits for handing checkpoints to other nodes, and for the copies that are made here: neither takes the seat of
+    /// a save.
     pub(super) background: Limits,
     /// Held while what nobody needs is removed.
     pub(super) removing: tokio::sync::Mutex<()>,

@@ -145,7 +145,7 @@ async fn what_is_gone_or_another_one_everywhere_is_given_up_for_good() {
     assert_eq!(gone.why, Hindrance::Gone, "{gone}");
 }
 
-/// An empty folder has the name of the share where the share is not mounted.
+/// On a host that has not mounted the share, an empty folder stands in its place.
 #[tokio::test]
 async fn what_is_not_in_another_store_is_not_gone() {
     let store = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! The leader's orders about the checkpoints of a node: checkpoints that nobody needs are removed, and copies are made
-//! for other nodes. Remains that nobody else sees are tidied up.
+//! The leader's orders about the checkpoints of a node: checkpoints that nobody needs are removed, and checkpoints of
+//! other nodes are copied to this one. The remains of unfinished saves, which nobody else sees, are removed too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -14,7 +14,8 @@ use tessera_connection::Peer;
 
 use crate::durable;
 
-/// The record of one checkpoint. In the store that all nodes share, the ticket is the identity of that store.
+/// The record of one checkpoint. The ticket of a checkpoint in the store that all nodes share is the identity of that
+/// store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub ticket: u128,

@@ -15,7 +15,8 @@ use crate::reach::of_host;
 /// The meeting point of the slice servers of a card over several nodes, and which of them are this worker's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Across {
-    /// Address at which the first server listens: all of its host's, because others may reach it at any of them.
+    /// Address at which the first server listens: a port at all addresses of its host, because others may reach it at
+    /// any of them.
     pub listen: String,
     /// Address at which the others reach the first server.
     pub address: String,

@@ -14,7 +14,7 @@ use crate::supervisor::unrunnable::{DEFAULT_PATH, Unrunnable, candidates};
 /// The program cannot be run, and is not there, as shells say it.
 const NOT_RUN: (u8, u8) = (126, 127);
 
-/// The reason for which a worker ended otherwise than by its program.
+/// The reason for the end of a worker that ended otherwise than by its program.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
     #[error("the plan of this worker's device cannot be read: {0}; agent and supervisor are of different releases")]
@@ -75,8 +75,8 @@ impl Problem {
         }
     }
 
-    /// The cause of the worker's end; `None` if its program is to blame. When the node could not give what the job may
-    /// have, the job is tried elsewhere.
+    /// The cause of the worker's end; `None` if the program that the job names cannot be run, for which no node is to
+    /// blame. When the node could not give what the job may have, the job is tried elsewhere.
     pub(super) fn cause(&self) -> Option<Cause> {
         match self {
             // The job names it: that is nothing of which a node is to blame.

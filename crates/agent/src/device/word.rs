@@ -1,4 +1,4 @@
-//! The word that a worker which began as a process of ours leaves about its end, beside its exit code.
+//! The word about its end that a worker leaves beside its exit code, if it began as a process of this agent's program.
 //!
 //! The file lies in the worker's own folder: a program that writes one can blame its node, which is believed only so
 //! often, or say that the host of its program is gone, which ends its own job.
@@ -19,7 +19,7 @@ const FILE: &str = ".word";
 /// Most bytes of it.
 const LONGEST: u64 = 4096;
 
-/// The reason for which a worker ended that did not end by its program.
+/// The reason for the end of a worker that ended otherwise than by its program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Word {
     pub cause: Cause,

@@ -121,7 +121,8 @@ pub enum Effect {
         policy: StopPolicy,
         cause: Cause,
     },
-    /// Sets whether a stopped worker's checkpoint, as written when it ends, is kept: it is when its job is to resume.
+    /// Sets whether the save that a worker leaves at its end, after it was told to stop, is kept: it is kept if the job
+    /// is to resume.
     SaveAtEnd {
         worker: WorkerId,
         save: bool,

@@ -126,7 +126,7 @@ impl Node {
         }))]
     }
 
-    /// The containment of the work here, which is the part that ends by itself with its supervisors: that of new
+    /// The containment of the workers here: the part of each that ends by itself with its supervisor. It is that of new
     /// workers, unless an older one has less.
     fn containment(&self) -> wire::Containment {
         let adopted = self.workers.values().find(|record| record.may_outlive_supervisor());

@@ -58,7 +58,8 @@ pub struct Launch {
     pub cgroup: String,
     /// The group under which all control groups of this node lie.
     pub cgroup_root: String,
-    /// The stop policy where the reason for the stop gives none: time limit, shutdown of the host.
+    /// The stop policy where the reason for the stop gives none: time limit, shutdown of the host. A lease that expires
+    /// takes its signal from here.
     pub stop: StopPolicy,
     pub time_limit: Option<Duration>,
     /// Bytes of one file of output.

@@ -88,9 +88,10 @@ pub enum Kind {
 struct Account {
     /// The part of a round that belongs to its blocks.
     share: f64,
-    /// The time for which it may compute; below zero once its turns took longer.
+    /// The time for which it may compute; below zero after its turns took longer than it had.
     balance: f64,
-    /// The time that it was lent, divided by the number of its blocks.
+    /// The time that it was lent, divided by the number of its blocks; a worker that is new begins with the least of
+    /// the others.
     lent: f64,
     /// True if it did nothing in its last turn.
     idle: bool,

@@ -17,7 +17,8 @@ use crate::shell::Input;
 use crate::worker::WorkerId;
 use crate::worker::folder::WorkerFolders;
 
-/// Divisor of the time of a turn: a worker that uses less processor time than that part of its turn counts as idle.
+/// Divisor: a worker counts as idle if the processor time that it used is less than the time of its turn divided by
+/// this.
 const COMPUTES: u32 = 50;
 /// The longest time that the node may take to report the workers on the card.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,7 +29,7 @@ const SILENCE: (u32, Duration) = (2, Duration::from_millis(500));
 #[derive(Debug)]
 pub struct Table {
     card: u32,
-    /// True if a turn in which no processor time is used is left to others.
+    /// True if a worker that uses next to no processor time in its turn leaves its time to others.
     lends: bool,
     sliced: Arc<BTreeSet<u32>>,
     terms: Terms,

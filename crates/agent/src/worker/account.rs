@@ -105,7 +105,7 @@ impl fmt::Display for UserIds {
 /// The identities under which workers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs {
-    /// Runs the workers of each job as a user id of its own from this range.
+    /// A user id of its own, from this range, for the workers of each job.
     Range(UserIds),
     /// As the account of the host that has the name of the job's submitter, if its user id is at least this: accounts
     /// below belong to services, and a submitter says of himself who he is.

@@ -69,7 +69,7 @@ pub struct WorkerFolders(PathBuf);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerFolder(PathBuf);
 
-/// The saved part of a worker's checkpoint, as it is written down.
+/// The description of the newest saved part of a worker's checkpoint, as it is written down.
 #[derive(Serialize, Deserialize)]
 struct NotedSave {
     sequence: u64,
@@ -250,7 +250,7 @@ impl WorkerFolder {
         durable::replace_soon(&self.file(PROGRESS_FILE), progress.to_string().as_bytes())
     }
 
-    /// The progress that the program reported last; 0: it reported none.
+    /// The progress that the program reported last; 0: it reported none, or the note cannot be read.
     pub(crate) fn progress(&self) -> u64 {
         let text = fs::read_to_string(self.file(PROGRESS_FILE)).unwrap_or_default();
         text.parse().unwrap_or(0)

@@ -34,7 +34,8 @@ pub(super) fn goes_on_from_written(order: &wire::WorkerOrder) -> bool {
 
 impl Launcher {
     /// The plan to dump and restore the worker; `None` when its job does not want that, or this node cannot. An error
-    /// instead where this node cannot and the worker is to be restored from an image.
+    /// instead where this node cannot and the worker is to be restored from an image, or where the CRIU that was found
+    /// when the agent started can no longer be run.
     pub(super) fn image_plan(
         &self,
         order: &wire::WorkerOrder,

@@ -21,7 +21,8 @@ const SNAPSHOT_FOLDER: &str = "snapshot";
 const RESTORED_FOLDER: &str = "restored";
 
 impl WorkerFolder {
-    /// The folder of the checkpoint from which a program that was dumped resumes.
+    /// The folder of the checkpoint from which a program resumes whose job is saved by images: an image, or what a
+    /// program wrote.
     #[must_use]
     pub fn restored(&self) -> PathBuf {
         self.file(RESTORED_FOLDER)

@@ -1,4 +1,4 @@
-//! Reasons that a worker could not be prepared, and whose fault each of them is.
+//! The reasons for which a worker could not be prepared, and whose fault each of them is.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The command of a worker: its job's program, that behind the process that gives it a device, or a slice server alone.
+//! The command of a worker: its job's program, the same program started by the process that gives it a device, or a
+//! slice server alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ const SOCKET_PATH: usize = 107;
 /// Memory that a program and its slice server have beside the card's, on a card of processors: PyTorch twice.
 const ROOM_OF_SERVER: Mebibytes = Mebibytes(1024);
 
-/// The size of the journal in which a dumped program has what it issued, in MiB, where its job does not say.
+/// The most that a dumped program keeps of what it issued, in MiB, where its job does not say.
 const JOURNAL_MIB: u32 = 64;
 
 /// The processes that are started for a worker.

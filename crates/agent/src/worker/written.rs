@@ -18,7 +18,7 @@ use crate::durable;
 
 /// Below the worker's own folder.
 const WRITTEN_FOLDER: &str = ".checkpoint";
-/// Name of the file with what is no news: the marks of files, 8 bytes each.
+/// Name of the file that holds the marks of the files that are no news, 8 bytes each.
 const FOUND_FILE: &str = "found";
 
 /// The folder, below the worker's, into which its program writes what it needs to resume; `None`: it is not to write.

@@ -42,7 +42,7 @@ pub(super) struct Appends {
     /// The moment at which each unanswered request was made.
     unanswered: VecDeque<Instant>,
     patience: Duration,
-    /// The timer for the next check whether the oldest of them is too old.
+    /// The timer for the next check whether the oldest unanswered request is too old.
     look: Pin<Box<Sleep>>,
 }
 

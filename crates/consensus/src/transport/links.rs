@@ -35,7 +35,7 @@ pub(crate) enum Lane {
 
 const LANES: usize = 3;
 
-/// The time for which a member that knows no lines is called instead: it may be upgraded meanwhile.
+/// The time for which calls replace lines to a member that knows none. Then a line is tried: it may be upgraded by now.
 const CALLED: Duration = Duration::from_secs(30);
 
 /// The request to a process that shall become a member.
@@ -386,7 +386,7 @@ impl From<&Status> for CallError {
     }
 }
 
-/// Converts a failed call into its error, and applies its consequence to the connection on which it was made.
+/// Converts a failed call into its error. By its status it also notes a refusal or silence, or drops the connection.
 pub(super) fn failed(connection: &InUse, status: Status) -> CallError {
     match status.code() {
         Code::FailedPrecondition => {}

@@ -171,7 +171,7 @@ pub struct Verified {
     pub bytes: u64,
 }
 
-/// Reads the header of a backup from its first two lines, and adds them to `hash`.
+/// Reads the header of a backup from its first two lines, and adds these lines to `hash`.
 pub(super) fn header(path: &Path, file: &mut impl BufRead, hash: &mut Sha256) -> Result<Header, BackupError> {
     let failed = |source| BackupError::Io { path: path.to_owned(), source };
     let not_one = |problem: &str| BackupError::NotABackup { path: path.to_owned(), problem: problem.to_owned() };

@@ -4,10 +4,9 @@
 //! table, under one lock. A node that is *condemned* (its loss is being proposed) is granted nothing until the ledger
 //! has answered; from then on the ledger itself says that it is lost.
 //!
-//! A new leader need not know what earlier ones granted: a lease is granted only after a quorum confirmed the
-//! leader after the heartbeat had arrived. A majority elected the new leader later than that, so every lease of an
-//! earlier leader counts from a moment before the election, and is over when the full time has passed since the new
-//! leader won.
+//! A new leader need not know what earlier ones granted. Before a lease is granted, the heartbeat arrives, and then a
+//! quorum confirms the leader. A majority elected the new leader later than that, so every lease of an earlier leader
+//! counts from a moment before the election, and is over when the full time has passed since the new leader won.
 //!
 //! The full time is the ledger's *ceiling*, not the timings in force: leases are granted from committed timings only,
 //! those can be changed, and leases that were granted before run on ([`tessera_ledger::LeaseCeiling`]). A leader that
@@ -109,8 +108,8 @@ impl Leases {
         Ok(state.config().leases)
     }
 
-    /// True if every lease that any leader may have granted to the node is over, work included. `state` must have been
-    /// read while this table is held: what was granted before was granted under timings that it knows.
+    /// True if every lease that any leader may have granted to the node is over, and so is the work under it. `state`
+    /// must have been read while this table is held: it then knows the timings of every lease granted before.
     pub fn is_over(&self, node: NodeId, now: Instant, state: &State) -> bool {
         now.saturating_duration_since(self.last_heard(node)) >= full_time(state)
     }

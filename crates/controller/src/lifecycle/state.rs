@@ -76,7 +76,7 @@ pub(super) struct Lifecycle {
     quiet_since: Option<(Revision, Instant)>,
     /// The time of the next check of time limits.
     limits_due: Option<Instant>,
-    /// The time of the last look at everything.
+    /// The time of the last look; `None`: this leader has not looked yet.
     looked_at: Option<Instant>,
     windows: Judge,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tessera_explain::WaitCode;
 use tessera_ledger::{AllocationId, Event, IdleStep, Job, JobId, JobState, Revision, State, WorkerState};
 
-/// The properties of one job that are counted.
+/// The properties by which one job is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
     queue: Arc<str>,

@@ -257,7 +257,7 @@ impl Compaction {
         self.proposed.clone()
     }
 
-    /// Records the ledger's answers to the proposed parts; `None` when the outcome is unknown.
+    /// Records the ledger's answers to the proposed parts; `None`: it is not known that they were committed.
     pub(super) fn answered(&mut self, committed: Option<&Committed>) {
         let proposed = std::mem::take(&mut self.proposed);
         if proposed.is_empty() {

@@ -89,7 +89,8 @@ pub(super) struct Placement {
     emptying: Emptying,
     limits: Limits,
     propose_within: Duration,
-    /// The load of nodes by telemetry: not in the ledger, and never a reason to decide.
+    /// The load of nodes as telemetry reports it: it is not in the ledger, and a change of it never triggers a
+    /// decision.
     load: BTreeMap<NodeId, Percent>,
 }
 

@@ -42,7 +42,7 @@ impl OrderBook {
         self.present.len() + self.over.len()
     }
 
-    /// True if every worker that is, or may be, there is granted (law L2).
+    /// True if the ledger grants every worker that is or may be on the node (law L2).
     pub(super) fn holds_only_granted(&self, node: NodeId, state: &State) -> bool {
         self.present.iter().all(|owner| orders::is_granted(state, node, *owner))
     }
@@ -53,7 +53,8 @@ impl OrderBook {
     }
 
     /// The orders that are new or differ from the last ones, for all that changed since the last call. With `complete`,
-    /// what nobody grants is left out: what complete orders do not name must stop.
+    /// a worker that may be there and for which the ledger yields no order is left out: the agent must stop what
+    /// complete orders do not name.
     pub(super) fn changes(&mut self, node: NodeId, state: &State, complete: bool) -> Vec<WorkerOrder> {
         let concern = std::mem::take(&mut self.concern);
         let desired = orders::desired(state, node, &concern, &self.present);

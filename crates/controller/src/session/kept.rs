@@ -37,7 +37,8 @@ pub(super) struct KeptHere {
     said: Option<Kept>,
     /// True if the list was compared with the ledger since the agent sent it.
     compared: bool,
-    /// The parts that the ledger had on the node then, and the agent neither named nor reported as absent.
+    /// The parts that the ledger had on the node at that comparison, and that the agent neither named nor reported as
+    /// absent.
     missed: Vec<PartKey>,
     /// The shared stores that the agent was told last; `None`: it was not told yet, not even that there is none.
     stores: Option<Vec<Bytes>>,
@@ -50,8 +51,9 @@ impl KeptHere {
         self.compared = false;
     }
 
-    /// The command that reports what the ledger does not know of the disk, and what it believes there although it is
-    /// gone; `None` when there is neither, the list was compared already, or the level in force is below `Two`.
+    /// The command that reports the parts that the ledger does not know to be on the node, and those that it believes
+    /// to be there although they are gone. `None` when there are neither, the agent has sent no list, the list was
+    /// compared already, or the level in force is below `Two`.
     pub(super) fn news(&mut self, node: NodeId, state: &State) -> Option<Command> {
         let said = self.said.as_ref().filter(|_| !self.compared && state.level() >= Level::Two)?;
         self.compared = true;
@@ -71,8 +73,8 @@ impl KeptHere {
         self.compared = false;
     }
 
-    /// The orders about the node's disk, the sources that its workers resume from, and the stores that nodes share;
-    /// `None` when there is nothing to order and the stores are the same as last time.
+    /// The orders about the node's disk, the sources from which its workers resume, and the stores that nodes share.
+    /// `None` when there are none of these, and the agent was told already that there are no stores.
     pub(super) fn orders(
         &mut self,
         term: Term,

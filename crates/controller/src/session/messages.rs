@@ -26,7 +26,7 @@ impl Sighting {
         !matches!(self.observation, Some(Observation::Stopped(_) | Observation::Unusable { .. }))
     }
 
-    /// The reports for the log, in this order: what was saved counts for what follows from the end of a worker.
+    /// The reports for the log. What was saved comes first: it counts for what follows from the end of a worker.
     pub fn reports(&self) -> impl Iterator<Item = WorkerReport> {
         let saved = self.saved.clone().map(Observation::Saved);
         let worker = self.worker;
@@ -46,8 +46,8 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// True if the agent runs in another boot of the host than the last known one of its node. False where none is
-    /// known; true where one is known and the agent states none.
+    /// True if the agent runs in another boot of the host than the last known one of its node. False where no boot is
+    /// known, or the `uid` differs; true where one is known and the agent states none.
     pub fn is_of_other_boot(&self, known: &Node) -> bool {
         let (before, now) = (&known.description.start.boot_id, &self.node.start.boot_id);
         known.description.uid == self.node.uid && !before.is_empty() && before != now

@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// The amount that the workers of an allocation that are not over count for in its queue.
+    /// The amount for which those workers of an allocation that are not over count in its queue.
     pub(super) fn held_by(&self, allocation: &Allocation) -> QueueAmount {
         let live = allocation.workers.iter().filter(|worker| worker.state != WorkerState::Stopped);
         live.fold(QueueAmount::default(), |sum, worker| sum.plus(self.amount_of(&worker.slices)))

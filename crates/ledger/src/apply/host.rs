@@ -17,7 +17,8 @@ impl State {
         asked.find(|(worker, _)| worker.rank == rank).map_or(HostRequest::ZERO, |(_, asked)| asked)
     }
 
-    /// The host resources that the workers of an allocation that are not over hold, or were promised, by node.
+    /// The host resources that workers of an allocation hold, or were promised: one item per worker, with its node.
+    /// Workers that are over, or ask for nothing, are left out.
     fn held_of_hosts<'a>(&self, allocation: &'a Allocation) -> impl Iterator<Item = (NodeId, HostRequest)> + use<'a> {
         self.jobs.get(&allocation.job).map(|job| allocation.held_of_hosts(&job.spec)).into_iter().flatten()
     }

@@ -158,9 +158,9 @@ impl State {
     }
 }
 
-/// The end of an allocation that was to be moved, if it did not end because it was told to: well, or at its time limit.
-/// Any other end counts as a stop for the move: while a gang is being stopped, some workers fail because others are
-/// gone.
+/// The ending of an allocation that was to be moved, if it ended by itself: all workers succeeded, or one reached the
+/// time limit. Any other end counts as a stop for the move (`None`): while a gang is being stopped, some workers fail
+/// because others are gone.
 fn ended_by_itself(source: &Allocation) -> Option<(Ending, Reason)> {
     let exits = || source.workers.iter().filter_map(|worker| worker.exit.as_ref());
     if exits().any(|exit| exit.cause == StopCause::TimeLimit) {

@@ -189,8 +189,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// Changes the half-life of all past use: it is summed up to now under the old half-life, before the new one
-    /// counts.
+    /// Changes the half-life of all past use. Past use is first summed up to now under the old half-life.
     fn rescale_past_use(&mut self, old: Duration) {
         let (now, new) = (self.time, half_life(&self.config));
         let names: Vec<String> = self.queues().map(|queue| queue.settings.name.clone()).collect();

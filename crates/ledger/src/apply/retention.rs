@@ -80,8 +80,8 @@ impl State {
         self.follows(Rule::ForgottenRequestsRefused) && says_something && id.made_at().is_some_and(|made| made <= floor)
     }
 
-    /// Returns whether an id was made so recently, by some clock, that ids to come may be older: it is remembered
-    /// whatever the limits say, since ids to come would look old if it were forgotten.
+    /// Returns whether an id was made within `REQUEST_AHEAD` of now, so that ids to come may be older. Such an id is
+    /// remembered whatever the limits say: if it were forgotten, those ids would look old.
     fn is_of_now(&self, id: RequestId) -> bool {
         let lately = |made: LogTime| self.time.since(made) < REQUEST_AHEAD && made <= self.time.after(REQUEST_AHEAD);
         self.follows(Rule::LateRequestsRemembered) && id.made_at().is_some_and(lately)

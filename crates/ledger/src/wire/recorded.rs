@@ -31,7 +31,8 @@ fn bytes_of(record: Record) -> Vec<u8> {
     stored::SnapshotRecord { record: Some(record) }.encode_to_vec()
 }
 
-/// Hashes a spec, which may be long and never changes: its hash is taken once and stands for it in that of the job.
+/// Hashes a spec. A spec may be long and never changes: its hash is taken once, and stands for it in the hash of the
+/// job.
 pub(crate) fn hash_of_spec(spec: &JobSpec) -> u128 {
     xxh3_128(&spec_to_wire(spec).encode_to_vec())
 }

@@ -22,7 +22,8 @@ use closeness::distance_to_all;
 
 pub(crate) use share::Share;
 
-/// Most nodes of a class with enough blocks that are looked at; beyond that a gang goes to several nodes.
+/// Most nodes of a class with enough free blocks that are tried for a whole gang; if none of them holds it, it goes to
+/// several nodes.
 const NODES_TRIED: usize = 512;
 
 /// The workers of a gang on their cards, and the renumbering that they need.

@@ -56,7 +56,7 @@ impl Sums {
 /// A node, as far as a gang can use it.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
-    /// Its cards that have something left.
+    /// Its cards that could still give a share.
     pub(crate) cards: Vec<Candidate>,
     /// Number of workers that its host has room for.
     pub(crate) workers: u32,

@@ -16,7 +16,7 @@ use crate::index::zones::Value;
 const LISTED: usize = 32;
 /// Nodes of one order that are looked at for that: not all of them can take a worker.
 const LOOKED_AT: usize = 1024;
-/// Most carriers of a label or of data that are all looked at.
+/// Most nodes with a label, or with data, that are all looked at; if more have it, only some are.
 const FEW: usize = 256;
 
 /// A region that a whole gang could go to: the pool, or with `together` the nodes with one value of its label.

@@ -6,7 +6,7 @@ const REMEMBERED: usize = 4;
 /// Changes that are remembered in any case.
 const LEAST_REMEMBERED: usize = 64;
 
-/// Marks a reader that has looked at nothing so far, as its count of changes seen.
+/// The count of changes seen by a reader that has looked at nothing so far.
 pub(crate) const NOTHING: usize = usize::MAX;
 
 /// Things, by their positions, in the order of their changes. Changes of one thing that no reader has seen are

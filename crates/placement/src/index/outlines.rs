@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     pub(crate) outline: Arc<Outline>,
     /// The nodes; none when the position is unused.
     pub(crate) nodes: BTreeSet<NodeId>,
-    /// Worth of each node at the prices in force, once it was asked for.
+    /// Worth of each of these nodes at the prices in force; `None` until it is asked for.
     worth: Option<Worth>,
 }
 

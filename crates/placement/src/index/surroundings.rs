@@ -19,7 +19,7 @@ pub(crate) struct Surroundings {
     pub(super) planned: BTreeMap<NodeId, Vec<Planned>>,
     /// Load by node.
     pub(crate) load: BTreeMap<NodeId, Percent>,
-    /// Packing that queues set, by name; then that of the pool.
+    /// Packing of each queue that sets one, by name; the field after it is that of the pool.
     packings: BTreeMap<String, Packing>,
     pool: Packing,
 }

@@ -1,4 +1,4 @@
-//! The worth of a node, and the cost of a placement on it: the difference.
+//! The worth of a node, and the cost of a placement on it, which is the worth that the node loses by it.
 
 use tessera_ledger::{CardKind, Span};
 

@@ -78,7 +78,7 @@ impl ClassZones {
     }
 }
 
-/// The zone of a node, and what it has left.
+/// The zone of a node, and the free blocks of the node.
 #[derive(Clone, Debug, Default)]
 struct NodeZone {
     value: Value,

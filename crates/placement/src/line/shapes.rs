@@ -37,7 +37,7 @@ pub(crate) enum Block {
         retry_at: Option<LogTime>,
         /// True if room in its queue would help as well.
         in_queue: bool,
-        /// True if somebody could give way for it, if its queue might hold more.
+        /// True if victims were passed over because its queue, or one above it, would hold more than its maximum.
         over_maximum: bool,
         /// Virtual cards for which there was no room: so many must find some before another try makes sense.
         missing: u32,

@@ -183,9 +183,9 @@ impl Pool {
     }
 }
 
-/// The demand of a mover, for as many virtual cards as it has. Processes that were dumped resume with cards like those
-/// that they had, since a driver restores the contents of these to no others; the contents of a device resume wherever
-/// there is one.
+/// The demand of a mover, for as many virtual cards as it has. Dumped processes resume only on cards of the classes
+/// that they had, since a driver restores the contents of a card to no others; a program with a device resumes on any
+/// cards that the job accepts.
 fn own_demand(index: &Index, state: &State, mover: &Mover) -> Demand {
     let applicant = Applicant::of(&mover.job.spec, false, &index.classes, state.config());
     let own = applicant.demand.of_gang(mover.allocation.virtual_cards());

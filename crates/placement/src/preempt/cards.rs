@@ -16,8 +16,8 @@ use crate::index::schedule::Held;
 use crate::loss::Cost;
 use crate::victims::{live_slices, live_workers};
 
-/// The number of clearable cards that are compared, more where many rooms are missing: those with the most room first.
-/// Looking at all would cost more than the best of them saves.
+/// The limit on the clearable cards that are compared, or four for each missing room where that is more. Those with the
+/// most room come first; looking at all would cost more than the best of them saves.
 pub(super) const COMPARED: usize = 512;
 
 /// The cards that clearing may make room on: those of all who may give way, where they are few, else all that could

@@ -32,8 +32,7 @@ use crate::victims::{Victims, live_blocks, live_slices, live_workers};
 use trial::{attempt, useful_for};
 pub(crate) use trial::{take, vacate, workers_without};
 
-/// Most victims, of those that loans leave no room for, that are tried in the place of others: those who give most
-/// first.
+/// The limit on the victims shut out by loans that are tried in the place of others; those who give most come first.
 const SHUT_OUT: usize = 4;
 
 /// Most nodes that are added beside those of the victims where a full queue must use these.

@@ -48,7 +48,8 @@ impl Knapsack {
         &self.worth[room.min(self.worth.len() - 1)]
     }
 
-    /// The use of room in a lane: the rivals that get some of it, and the room that is left.
+    /// The next use of `room` in a lane: the position of the rivals that get some of it (`None`: one step of it stays
+    /// unused), and the room that is left.
     fn step(&self, room: usize, lane: usize) -> (Option<usize>, usize) {
         let worth = self.worth[room][lane];
         if self.worth[room - 1][lane] == worth {

@@ -265,7 +265,8 @@ impl Queues {
         self.may_recall(name) && (changed.lent || self.line(name).any(|id| changed.claims.contains(&id)))
     }
 
-    /// Returns whether what has changed lets the queue, or one above it, hold more without more on loan.
+    /// Returns whether what has changed lets the queue, or one above it, hold more without more being on loan; always
+    /// true where no queue is guaranteed anything.
     pub(crate) fn may_grow(&self, name: &str, changed: &Recallable) -> bool {
         let has_room = |id: usize| {
             let Sums { guaranteed, standing, .. } = self.entries[id].whole;
@@ -287,8 +288,8 @@ impl Queues {
         self.lends && own.is_some_and(|own| !own.all.within(own.guaranteed))
     }
 
-    /// Returns whether a grant of `amount` for which `givers` give way raises what is on loan: of the queue, of those
-    /// above it or of the jobs that name it, where all the givers are below as well.
+    /// Returns whether a grant of `amount` for which `givers` give way raises what is on loan in the queue, in one
+    /// above it, or with the jobs that name it. Each of these counts only if all the givers belong to it as well.
     pub(crate) fn lends_more_for<'a>(
         &self,
         name: &str,

@@ -90,8 +90,8 @@ impl Recall<'_> {
         may_recall(self.asked, branch, lenders, giver.amount, giver.preemptible).is_ok()
     }
 
-    /// Returns whether the grant raises what is on loan in a queue that has all who give way below it; together they
-    /// give `all`. Where one of them is elsewhere, what was on loan there is held within a guarantee now.
+    /// Returns whether the grant raises what is on loan in a queue to which all who give way belong; together they give
+    /// `all`. A queue is left out if one of them is elsewhere: what was on loan there is held within a guarantee now.
     pub(super) fn raises_a_loan(&self, all: QueueAmount) -> bool {
         let raises = |held: QueueAmount, guaranteed: QueueAmount| {
             let after = held.minus(all).plus(self.asked);

@@ -81,7 +81,7 @@ struct Wait {
     /// The part that jobs without a time limit must give back, in millionths: of the room needed on a host, or of each
     /// whole card, summed over the cards of a node.
     endless: u64,
-    /// The time at which everything else of it is free; nobody knows when the rest is.
+    /// The time at which everything but that part is free; nobody knows when that part is.
     at: LogTime,
 }
 

@@ -1,5 +1,5 @@
-//! Findings about nodes for a request: they are remembered until something of the nodes changes, so that a round of
-//! decisions costs as much as has changed since the one before.
+//! Findings about nodes for a request: those about a node are remembered until something of it changes, so that a round
+//! of decisions costs as much as has changed since the one before.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -103,8 +103,8 @@ impl Worker {
 
     /// Returns whether the first server of the program's card is gone: a server that lost a part of the card ends as
     /// soon as its program has. A program that ended with an error for that is not at fault. One message that is not
-    /// heard proves little; a refused connection proves that there is no server, and so does a newest message that is
-    /// not heard when the time is over.
+    /// heard proves little. A refused connection proves that there is no server, and so does a newest message that was
+    /// not heard by the end of `FAILS_WITHIN`.
     fn has_lost_its_server(&self, presence: &Presence) -> Result<bool, Problem> {
         let until = Instant::now() + FAILS_WITHIN;
         // What was heard while the program ran says nothing of the server now.

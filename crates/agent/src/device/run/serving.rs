@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::{HOST_LOST, Problem, Server, TELLS_WITHIN, Worker, say_lost};
 
-/// The problem of the job when a card's first server, whose program is on another node, ended with this status. When
-/// the program has ended, however it did, the server ends well (`None`). A silent host is the other node's matter,
-/// which reports it itself where it can: for this worker a part of the job is lost, and the job is tried again.
+/// The problem of the job when a card's first server has ended with this status and its program is on another node. The
+/// server ends well (`None`) once the program has ended, in whatever way. A silent host is reported by its own node
+/// where that is possible. For this worker it is the loss of a part of the job, and the job is tried again.
 fn of_served_elsewhere(ended: ExitStatus, lease: Duration, device: impl Fn() -> String) -> Option<Problem> {
     match ended.code() {
         Some(0) => None,

@@ -44,7 +44,7 @@ pub(super) fn patience_for(bytes: u64) -> Duration {
     PATIENCE.max(time_for(bytes))
 }
 
-/// The longest time that a disk which is not out of order takes for `bytes`.
+/// The longest time that a disk in working order takes to read or write `bytes`.
 pub(in crate::supervisor) const fn time_for(bytes: u64) -> Duration {
     Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND)
 }

@@ -49,7 +49,8 @@ pub struct Imaging {
     pub(super) grace: Duration,
     pub(super) running: Option<Running>,
     pub(super) freezing: Option<Freezing>,
-    /// The process that runs beside the tree and is not dumped; it saves the tree's state on its card.
+    /// The process that runs beside the tree and is not dumped; it saves the state that the tree has on its card.
+    /// `None`: there is none.
     pub(super) beside: Option<Beside>,
 }
 

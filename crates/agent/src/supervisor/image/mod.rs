@@ -110,7 +110,7 @@ pub struct ImageRecord {
     pub free_from: i32,
     /// The pipes that took its output.
     pub outputs: [u64; 2],
-    /// The treatment of its TCP connections.
+    /// The treatment of its TCP connections when it resumes.
     pub connections: Connections,
     /// Its processes, as they see themselves, that have state on graphics cards.
     #[serde(default)]
@@ -130,7 +130,7 @@ pub(super) enum Then<'a> {
     StayFrozen(&'a Path),
 }
 
-/// The result of an image that was made while the processes ran.
+/// The outcome of an attempt to make an image while the processes ran.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Snapshot {
     pub number: u64,
@@ -185,7 +185,7 @@ pub(super) fn identity(account: Option<&Account>) -> (u32, u32) {
 }
 
 impl ImagePlan {
-    /// The record of an image of this tree.
+    /// The record for the image that is to be made of this tree.
     pub(super) fn record(
         &self,
         tree: &Tree,

@@ -104,7 +104,8 @@ impl Owner<'_> {
     }
 }
 
-/// Returns whether a folder has an access control list, to which the group bits of its mode are an upper bound.
+/// Returns whether a folder has an access control list. The group bits of its mode then bound the rights that the list
+/// gives.
 #[allow(unsafe_code)]
 fn has_list(path: &Path) -> io::Result<bool> {
     let path = CString::new(path.as_os_str().as_bytes())?;

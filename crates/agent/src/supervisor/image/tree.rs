@@ -64,8 +64,8 @@ pub fn seen_as(own: &[i32], first: i32) -> Vec<i32> {
     processes
 }
 
-/// Finds a process of the worker that is not dumped with the rest: it is alive and is neither the init of its
-/// namespace, nor one of these `roots` or below one, nor was it `dumped`.
+/// Finds a live process of the worker that is not dumped with the rest: it is not the init of its namespace, not one of
+/// these `roots` or below one, and not among those that were `dumped`.
 pub fn stray(init: i32, supervisor: i32, roots: &[i32], dumped: &[i32]) -> Option<String> {
     let all = live_descendants(supervisor).unwrap_or_default();
     // Looked at afterwards: what they have started meanwhile is their own.

@@ -77,13 +77,15 @@ pub enum Effect {
 /// Rules that do not change during a worker's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
-    /// The policy of a stop that comes with none of its own.
+    /// The stop policy where the reason for the stop gives none: time limit, shutdown of the host. A lease that expires
+    /// takes its signal from here.
     pub stop: StopPolicy,
     pub time_limit: Option<Duration>,
     /// The longest time that a kill may take before it counts as unconfirmed.
     pub kill_confirmation: Duration,
     /// The furthest that a lease may reach from now, whoever grants it.
     pub longest_lease: Duration,
-    /// True if its processes are dumped where its job is to resume later.
+    /// True if its processes may be dumped: at a stop after which its job is to resume, and for snapshots while they
+    /// run.
     pub dumps: bool,
 }

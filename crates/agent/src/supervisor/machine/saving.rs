@@ -57,7 +57,8 @@ impl Machine {
         }
     }
 
-    /// Handles the outcome of a dump. Processes that were dumped are gone; others are told to stop in their own way.
+    /// Handles the outcome of a dump. Dumped processes are gone; those that could not be dumped are sent the signal of
+    /// their stop policy.
     pub(super) fn dumped(&mut self, outcome: Result<Box<ImageRecord>, String>) -> Vec<Effect> {
         // Nothing that was killed meanwhile is whole.
         let Some(signal) = self.dumping.take() else { return Vec::new() };

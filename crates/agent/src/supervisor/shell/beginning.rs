@@ -9,7 +9,7 @@ use super::super::status::Exit;
 use super::Shell;
 use crate::process::{ProcessId, kill_pid};
 
-/// The reason why a card is not saved whose slice servers are gone.
+/// The reason that is given when a card cannot be saved because its slice servers are gone.
 const NO_COMPANION: &str = "the process with the slice servers of its card is gone";
 
 impl Shell {

@@ -1,5 +1,5 @@
-//! Diagnostics of this member for whoever looks for a fault, and those of the agents of nodes, which it requests for
-//! them: whoever reaches a member need not reach the nodes.
+//! Diagnostics of this member, and those of the agents of nodes, which it requests for the caller: whoever reaches a
+//! member need not reach the nodes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Plans for a job: the placement that it would get, without submitting it.
+//! Previews of a job without submitting it: it would start, preempt others, wait or be refused.
 
 use tessera_api::job_spec::job_of_request;
 use tessera_api::{job_view, v1};

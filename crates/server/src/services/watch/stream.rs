@@ -65,7 +65,8 @@ impl Watch {
 #[derive(Debug)]
 pub struct WatchStream<M> {
     waiting: mpsc::Receiver<Waiting<M>>,
-    /// The room of the previous message: that one is read when the next one is asked for.
+    /// The room of the previous message. It is given back when the next one is asked for, because the previous one was
+    /// read then.
     room: Option<(MessageRoom, OwnedSemaphorePermit)>,
     end: Option<oneshot::Receiver<Status>>,
 }
