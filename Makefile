@@ -135,7 +135,7 @@ device: compile wheel
 	cd crates/torch
 	export TORCH_DEVICE_BACKEND_AUTOLOAD=0
 	failed=
-	# Most of their time goes into loading PyTorch, the rest into waiting: with as many at once as processors, half of these are idle.
+	# Most of their time goes into loading PyTorch, the rest into waiting: with as many at once as processors, these are idle for a third of it.
 	python -m pytest -q -p no:cacheprovider --durations=10 -m "not alone" -n "$$(($$(nproc) * 3 / 2))" --dist worksteal || failed=1
 	python -m pytest -q -p no:cacheprovider --durations=10 -m alone || failed=1
 	[ -z "$$failed" ]

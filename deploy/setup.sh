@@ -185,8 +185,9 @@ wheel_environment() {
     echo "$shared" >"$(echo "$own"/lib/python3*/site-packages)/shared.pth"
 }
 
-# Where cargo leaves what it makes: in this clone. What it makes of a clone's own crates it tells apart by the path of what compiles
-# them and not by where they lie, so that nothing but what is compiled by that (`clippy_compiles`) may lie where clones share it.
+# Where cargo leaves what it makes: in this clone. What it makes of the crates of a workspace it tells apart by the path of what compiles
+# them and not by where they lie, so that nothing but what is compiled by that (`clippy_compiles`) may lie where clones share it. Crates
+# of ours that are not of the simulation's workspace are told apart by where they lie.
 cargo_folders() {
     echo "export CARGO_TARGET_DIR=$(printf %q "$target$1")"
     echo "unset CARGO_BUILD_BUILD_DIR RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS"

@@ -10,29 +10,25 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def libraries(folder, *options):
-    """The features of each library, by its name and version, of all the forms in which a workspace has it."""
-    command = ("cargo", "tree", "--locked", "--edges=normal,dev,no-proc-macro", "--prefix=none", "--format={p}|{f}", *options)
+    """The forms in which a workspace has each library, by its name: a version and features."""
+    command = ("cargo", "tree", "--locked", "--edges=normal,dev,no-proc-macro", "--prefix=none", "--format={p} with [{f}]", *options)
     tree = subprocess.run(command, cwd=folder, check=True, text=True, stdout=subprocess.PIPE).stdout
     found = {}
     for line in tree.splitlines():
-        package, _, features = line.removesuffix(" (*)").partition("|")
-        if package and "(/" not in package:
-            found.setdefault(package.removesuffix(" (proc-macro)"), set()).add(features)
+        # Our own crates have a path behind their version.
+        if line and "(/" not in line:
+            name, form = line.removesuffix(" (*)").split(maxsplit=1)
+            found.setdefault(name, set()).add(form)
     return found
 
 
 def main():
     tests = libraries(ROOT, "--workspace")
     simulation = libraries(ROOT / "chaos" / "sim")
-    names = {package.split()[0] for package in tests}
-    wrong = []
-    for package, forms in sorted(simulation.items()):
-        if package.split()[0] in names:
-            wrong += [f"{package} with [{features}]" for features in sorted(forms - tests.get(package, set()))]
-    for form in wrong:
-        of_tests = sorted(features for package, forms in tests.items() if package.split()[0] == form.split()[0] for features in forms)
-        print(f"the simulation alone compiles {form}; the tests have it with {of_tests}: name the same in chaos/sim/Cargo.toml")
-    sys.exit(bool(wrong))
+    apart = {name: forms - tests[name] for name, forms in simulation.items() if name in tests and forms - tests[name]}
+    for name, forms in sorted(apart.items()):
+        print(f"the simulation alone compiles {name} {sorted(forms)}, and the tests {sorted(tests[name])}: name the same in chaos/sim/Cargo.toml")
+    sys.exit(bool(apart))
 
 
 main()

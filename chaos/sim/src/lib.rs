@@ -3,7 +3,8 @@
 
 #[cfg(not(tokio_unstable))]
 compile_error!(
-    "build this with `--cfg tokio_unstable` (.cargo/config.toml of the repository has it): without it tokio's order of tasks is not decided by the seed"
+    "build this with `--cfg tokio_unstable` (.cargo/config.toml of the repository has it): without it tokio's order of \
+     tasks is not decided by the seed"
 );
 
 pub mod agent;
