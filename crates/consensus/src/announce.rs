@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use crate::handle::Consensus;
 use crate::ids::MemberId;
 use crate::machine::Machine;
-use crate::transport::Lane;
 
 impl<M: Machine> Consensus<M> {
     /// Asks every member, voters and learners, which [`level`](Machine::highest_level) it can apply now. `None` of one
@@ -19,7 +18,7 @@ impl<M: Machine> Consensus<M> {
             if member.id == shared.id() {
                 return (member.id, Some(shared.highest_level));
             }
-            let announced = self.inner.links.announced(&member, Lane::Control, deadline).await;
+            let announced = self.inner.links.announced(&member, deadline).await;
             let announced =
                 announced.inspect_err(|error| tracing::debug!(%member, %error, "it does not say its level"));
             (member.id, announced.ok())

@@ -14,7 +14,7 @@ use crate::ids::{Member, MemberId};
 use crate::machine::LogIndex;
 use crate::shared::Shared;
 use crate::status::Status;
-use crate::transport::{Lane, Links};
+use crate::transport::Links;
 
 /// The longest time for which one comparison waits for the answers of the others.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,22 +30,22 @@ pub(crate) struct Auditor {
 impl Auditor {
     pub(crate) async fn run(self) {
         let mut counted = LogIndex(0);
-        // The connections are used in turn, so that all of them are open when a new leader needs them.
-        for lane in [Lane::Control, Lane::Bulk].into_iter().cycle() {
+        // It also keeps the connection open that a new leader needs.
+        loop {
             tokio::select! {
                 () = self.end.cancelled() => return,
                 () = tokio::time::sleep(self.shared.config.digest_period) => {}
             }
             let voters = self.status.borrow().voters.clone();
-            let others = self.ask(&voters, lane).await;
+            let others = self.ask(&voters).await;
             self.judge(&others, voters.len() / 2 + 1, &mut counted);
         }
     }
 
-    async fn ask(&self, voters: &[Member], lane: Lane) -> BTreeMap<MemberId, Vec<(LogIndex, u128)>> {
+    async fn ask(&self, voters: &[Member]) -> BTreeMap<MemberId, Vec<(LogIndex, u128)>> {
         let deadline = Instant::now() + PATIENCE.min(self.shared.config.digest_period);
         let asked = voters.iter().filter(|voter| voter.id != self.shared.id()).map(|voter| async move {
-            let digests = self.links.digests(voter, lane, deadline).await.ok()?;
+            let digests = self.links.digests(voter, deadline).await.ok()?;
             Some((voter.id, digests))
         });
         futures::future::join_all(asked).await.into_iter().flatten().collect()

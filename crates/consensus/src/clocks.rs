@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(agreed(3, NOON, &[]), None);
         assert_eq!(agreed(5, NOON, &[(2, NOON)]), None);
         assert_eq!(agreed(3, NOON, &[(7, NOON)]), None, "who has no vote does not count");
-        assert_eq!(agreed(3, NOON, &[(2, 0)]), None, "a release that does not say");
+        assert_eq!(agreed(3, NOON, &[(2, 0)]), None, "a member that does not say");
         let (asked, late) = (Instant::now(), Instant::now() + SLOW * 2);
         let mut slow = clocks(3, &[], asked);
         slow.note(MemberId(2), asked, late, LogTime(NOON));

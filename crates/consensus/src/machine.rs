@@ -70,7 +70,7 @@ pub trait Machine: Send + 'static {
 
     /// The highest level of commands that this release of the machine can apply, as members announce it to one another
     /// ([`Consensus::announced_levels`](crate::Consensus::announced_levels)). Consensus makes nothing of it: what needs
-    /// which level is the machine's to say. 0, the default, is what releases announce that have no levels.
+    /// which level is the machine's to say. 0, the default: the machine has none.
     fn highest_level(&self) -> u32 {
         0
     }

@@ -41,7 +41,7 @@ struct Heard {
 }
 
 impl Starts {
-    /// A message of `member`, which was started with the number `start`; 0 in releases that say none.
+    /// A message of `member`, which was started with the number `start`; 0: not said.
     pub(crate) fn hear(&self, member: MemberId, start: u64, now: Instant) -> Result<(), Doubled> {
         let mut all = self.lock();
         let before = judge(&all, member, now);
@@ -126,7 +126,7 @@ mod tests {
     fn of_two_processes_neither_is_listened_to_until_one_is_silent() {
         let (starts, begin) = doubled_until(16);
         assert_eq!(starts.check(MEMBER, at(begin, 16)), Err(Doubled(MEMBER)), "on a stream that was open before");
-        assert_eq!(starts.hear(MEMBER, 0, at(begin, 16)), Err(Doubled(MEMBER)), "of a release that says no start");
+        assert_eq!(starts.hear(MEMBER, 0, at(begin, 16)), Err(Doubled(MEMBER)), "whether it says its start or not");
         assert_eq!(starts.hear(MemberId(2), 8, at(begin, 16)), Ok(()), "another member");
     }
 

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use prost::Message as _;
 use tessera_api::v1::agent_service_client::AgentServiceClient;
 use tessera_api::v1::session_request::Message;
 use tessera_api::v1::{Hello, SessionRequest};
-use tessera_connection::Terms;
+use tessera_connection::{Outbound, Terms};
 use tessera_consensus::messages::install_snapshot_request::Part;
 use tessera_consensus::messages::raft_service_client::RaftServiceClient;
 use tessera_consensus::messages::{
-    AppendRequest, DigestsRequest, Header, InstallSnapshotRequest, InstallSnapshotStart, LogId, LogRecord,
-    SnapshotHead, Vote,
+    AppendRequest, DigestsRequest, Header, InstallSnapshotRequest, InstallSnapshotStart, LineAnswer, LineOpening,
+    LineUse, LogId, LogRecord, SnapshotHead, Vote, line_answer,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -65,7 +67,9 @@ impl Forgery {
                 let header = header(member(*of)?, member(*to)?, mix(stranger.seed ^ *of as u64))?;
                 (member(*to)?.name.clone(), Words::Digests(DigestsRequest { header: Some(header) }))
             }
-            Self::Entry { to } => (member(*to)?.name.clone(), Words::Append(entry(leader?, member(*to)?)?)),
+            Self::Entry { to } => {
+                (member(*to)?.name.clone(), Words::Append(opening(leader?, member(*to)?)?, entry(leader?)?))
+            }
             Self::Snapshot { to } => (member(*to)?.name.clone(), Words::Install(snapshot(leader?, member(*to)?)?)),
             Self::Hello => {
                 let hello = stranger.notes.with(|noted| noted.hello.clone())?;
@@ -78,29 +82,55 @@ impl Forgery {
 /// A message, as it is sent.
 enum Words {
     Digests(DigestsRequest),
-    Append(AppendRequest),
+    Append(LineOpening, AppendRequest),
     Install(InstallSnapshotRequest),
     Hello(Hello),
 }
 
 impl Words {
-    async fn say(self, channel: Channel) -> Result<(), Status> {
-        let mut members = RaftServiceClient::new(channel.clone());
+    async fn say(self, outbound: Outbound, address: &str) -> Result<(), Status> {
+        let connected = async || {
+            let channel = outbound.connect(address, &Terms::default()).await;
+            channel.map_err(|error| Status::unavailable(error.to_string()))
+        };
+        let members = async || connected().await.map(RaftServiceClient::<Channel>::new);
         match self {
-            Self::Digests(request) => members.digests(request).await.map(drop),
-            Self::Append(request) => {
-                let answers = members.append(futures::stream::iter([request])).await;
-                answers?.into_inner().message().await.map(drop)
-            }
-            Self::Install(start) => members.install_snapshot(futures::stream::iter([start])).await.map(drop),
+            Self::Digests(request) => members().await?.digests(request).await.map(drop),
+            Self::Append(opening, append) => say_on_line(&outbound, address, &opening, &append).await,
+            Self::Install(start) => members().await?.install_snapshot(futures::stream::iter([start])).await.map(drop),
             Self::Hello(hello) => {
                 let hello = SessionRequest { message: Some(Message::Hello(hello)) };
                 // What is left open is not taken for the end of the session.
                 let said = futures::StreamExt::chain(futures::stream::iter([hello]), futures::stream::pending());
-                let answers = AgentServiceClient::new(channel).session(said).await;
+                let answers = AgentServiceClient::new(connected().await?).session(said).await;
                 answers?.into_inner().message().await.map(drop)
             }
         }
+    }
+}
+
+/// Opens a line, sends one append on it and reads the answer.
+async fn say_on_line(
+    outbound: &Outbound,
+    address: &str,
+    opening: &LineOpening,
+    append: &AppendRequest,
+) -> Result<(), Status> {
+    let unavailable = |error: std::io::Error| Status::unavailable(error.to_string());
+    let mut line = outbound.bare(address, &Terms::default()).await.map_err(unavailable)?;
+    // The byte that no HTTP begins with, then each message behind its length.
+    let mut words = vec![0];
+    for message in [opening.encode_to_vec(), append.encode_to_vec()] {
+        words.extend(u32::try_from(message.len()).expect("it is short").to_be_bytes());
+        words.extend(message);
+    }
+    line.write_all(&words).await.map_err(unavailable)?;
+    let mut answer = vec![0; line.read_u32().await.map_err(unavailable)? as usize];
+    line.read_exact(&mut answer).await.map_err(unavailable)?;
+    match LineAnswer::decode(&answer[..]).map(|answer| answer.answer) {
+        Ok(Some(line_answer::Answer::Refusal(refusal))) => Err(Status::unavailable(refusal.message)),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Status::unavailable(error.to_string())),
     }
 }
 
@@ -118,16 +148,15 @@ fn standing(leader: &Member) -> Option<(Vote, LogId)> {
     Some((vote, LogId { term: status.term.0, index: status.last.0 }))
 }
 
-fn entry(leader: &Member, to: &Member) -> Option<AppendRequest> {
+/// The first message of a line for appends, in the name of the leader.
+fn opening(leader: &Member, to: &Member) -> Option<LineOpening> {
+    Some(LineOpening { header: Some(header(leader, to, 0)?), r#use: LineUse::Append.into(), nonce: FAR })
+}
+
+fn entry(leader: &Member) -> Option<AppendRequest> {
     let (vote, last) = standing(leader)?;
     let entry = LogRecord { id: Some(LogId { index: last.index + 1, ..last }), payload: GARBLED };
-    Some(AppendRequest {
-        header: Some(header(leader, to, 0)?),
-        vote: Some(vote),
-        previous: Some(last),
-        entries: vec![entry],
-        leader_commit: None,
-    })
+    Some(AppendRequest { vote: Some(vote), previous: Some(last), entries: vec![entry], leader_commit: None })
 }
 
 fn snapshot(leader: &Member, to: &Member) -> Option<InstallSnapshotRequest> {
@@ -153,10 +182,7 @@ pub fn forge(pool: &mut Simulation, forgery: &Forgery) {
     let what = format!("{forgery:?}");
     let saying = async move {
         let address = format!("{to}:{PORT}");
-        let said = timeout(PATIENCE, async {
-            let channel = plug.outbound().connect(&address, &Terms::default()).await;
-            words.say(channel.map_err(|error| Status::unavailable(error.to_string()))?).await
-        });
+        let said = timeout(PATIENCE, async { words.say(plug.outbound(), &address).await });
         let answer = match said.await {
             Ok(Ok(())) => TAKEN.to_owned(),
             Ok(Err(refusal)) => refusal.message().to_owned(),

@@ -104,10 +104,7 @@ impl Appends {
         mut line: Line,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>> {
-        let fail = |this: &Self, error| {
-            let error = broken(&this.links, &this.peer, &error);
-            Poll::Ready(Some(Err(RPCError::Unreachable(unreachable(&error)))))
-        };
+        let fail = |error| Poll::Ready(Some(Err(RPCError::Unreachable(unreachable(&broken(&error))))));
         loop {
             let made = match self.first.take() {
                 Some(first) => Some(first),
@@ -123,14 +120,14 @@ impl Appends {
             let made_any = made.is_some();
             if let Some(request) = made {
                 self.unanswered.push_back(Instant::now());
-                if let Err(error) = line.push(&wire::append_to_pb(None, request)) {
-                    return fail(self, error);
+                if let Err(error) = line.push(&wire::append_to_pb(request)) {
+                    return fail(error);
                 }
             }
             match line.poll_flush(cx) {
                 Poll::Ready(Ok(())) if made_any => {}
                 Poll::Ready(Ok(())) | Poll::Pending => break,
-                Poll::Ready(Err(error)) => return fail(self, error),
+                Poll::Ready(Err(error)) => return fail(error),
             }
         }
         match line.poll_answer(cx) {
@@ -144,7 +141,7 @@ impl Appends {
                 Poll::Ready(Some(outcome))
             }
             Poll::Ready(Ok(other)) => Poll::Ready(Some(Err(RPCError::Unreachable(unreachable(&unexpected(other)))))),
-            Poll::Ready(Err(error)) => fail(self, error),
+            Poll::Ready(Err(error)) => fail(error),
             Poll::Pending if self.all_made && self.unanswered.is_empty() => {
                 *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
                 Poll::Ready(None)

@@ -1,50 +1,23 @@
-//! A leader's heartbeats to one other member: one line for all of them, or a stream where it knows no lines.
+//! A leader's heartbeats to one other member: one line for all of them.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Response, Status, Streaming};
 
 use super::frames::Broken;
 use super::line::{Line, broken, unexpected};
-use super::links::{CallError, Client, InUse, Lane, Links, failed};
+use super::links::{CallError, Links};
 use crate::ids::Member;
 use crate::pb;
 
-/// The other side's half of a stream, which need not be open yet for requests to go.
-pub(super) enum Answers<A> {
-    Opening(BoxFuture<'static, Result<Streaming<A>, Status>>),
-    Open(Box<Streaming<A>>),
-}
-
-impl<A> Answers<A> {
-    pub(super) async fn next(&mut self) -> Result<Option<A>, Status> {
-        loop {
-            match self {
-                Answers::Opening(opening) => *self = Answers::Open(Box::new(opening.await?)),
-                Answers::Open(answers) => return answers.message().await,
-            }
-        }
-    }
-}
-
-/// The way in which heartbeats are sent to a member.
-pub(super) enum Beats {
-    /// Nothing was sent yet, or what there was failed.
-    Unopened,
-    Line(Box<Beating>),
-    /// The member knows no lines.
-    Open(Stream),
-    /// The member knows no streams of heartbeats: one call for each.
-    Calls,
-}
+/// The line that heartbeats to a member go over; `None`: none was sent yet, or the line broke.
+#[derive(Default)]
+pub(super) struct Beats(Option<Box<Beating>>);
 
 /// A line that heartbeats go over. A heartbeat that is given up leaves it open: a busy peer answers late, and dialling
 /// anew makes it busier.
-pub(super) struct Beating {
+struct Beating {
     way: Way,
     /// Answers that have not come.
     owed: u32,
@@ -64,19 +37,14 @@ impl Beating {
         Beating { way: Way::Opening(opening), owed: 0, answered: Instant::now() }
     }
 
-    async fn ask(
-        &mut self,
-        links: &Links,
-        peer: &Member,
-        heartbeat: &pb::HeartbeatRequest,
-    ) -> Result<pb::HeartbeatResponse, CallError> {
+    async fn ask(&mut self, heartbeat: &pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, CallError> {
         let line = loop {
             match &mut self.way {
                 Way::Opening(opening) => self.way = Way::Open(opening.await?),
                 Way::Open(line) => break line,
             }
         };
-        let answer = exchange(line, &mut self.owed, heartbeat).await.map_err(|error| broken(links, peer, &error))?;
+        let answer = exchange(line, &mut self.owed, heartbeat).await.map_err(|error| broken(&error))?;
         self.answered = Instant::now();
         match answer {
             pb::line_answer::Answer::Heartbeat(answer) => Ok(answer),
@@ -105,33 +73,8 @@ async fn exchange(
     }
 }
 
-/// A stream whose heartbeats were all answered.
-pub(super) struct Stream {
-    connection: InUse,
-    requests: mpsc::Sender<pb::HeartbeatsRequest>,
-    answers: Answers<pb::HeartbeatsResponse>,
-}
-
-impl Stream {
-    fn open(links: &Links, peer: &Member) -> Result<Self, CallError> {
-        let connection = links.connect(peer, Lane::Control)?;
-        let (requests, outgoing) = mpsc::channel(1);
-        let mut client = connection.client();
-        let opening = async move { client.heartbeats(ReceiverStream::new(outgoing)).await.map(Response::into_inner) };
-        Ok(Stream { connection, requests, answers: Answers::Opening(Box::pin(opening)) })
-    }
-
-    async fn ask(&mut self, heartbeat: pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, Status> {
-        // There is room: the one before was answered. A stream that ended says why below.
-        let _ = self.requests.send(pb::HeartbeatsRequest { heartbeat: Some(heartbeat) }).await;
-        let answer = self.answers.next().await?.and_then(|answer| answer.answer);
-        answer.ok_or_else(|| Status::unavailable("the stream of heartbeats ended"))
-    }
-}
-
 impl Beats {
-    /// Sends one heartbeat and waits for its answer. One that is given up on a stream takes that along, so that no late
-    /// answer is taken for that of the next.
+    /// Sends one heartbeat and waits for its answer.
     pub(super) async fn beat(
         &mut self,
         links: &Arc<Links>,
@@ -139,71 +82,22 @@ impl Beats {
         heartbeat: pb::HeartbeatRequest,
         deadline: Instant,
     ) -> Result<pb::HeartbeatResponse, CallError> {
-        let mut stream = match std::mem::replace(self, Beats::Unopened) {
-            Beats::Line(line) => return self.beat_on_line(line, links, peer, &heartbeat, deadline).await,
-            Beats::Unopened if links.has_lines(peer) => {
-                let line = Box::new(Beating::new(links, peer));
-                return self.beat_on_line(line, links, peer, &heartbeat, deadline).await;
-            }
-            Beats::Open(stream) => stream,
-            Beats::Unopened => Stream::open(links, peer)?,
-            Beats::Calls => {
-                *self = Beats::Calls;
-                return call(links, peer, heartbeat, deadline).await;
-            }
-        };
-        match timeout_at(deadline, stream.ask(heartbeat.clone())).await {
-            Ok(Ok(answer)) => {
-                stream.connection.note_answer();
-                *self = Beats::Open(stream);
-                Ok(answer)
-            }
-            Ok(Err(status)) if status.code() == Code::Unimplemented => {
-                *self = Beats::Calls;
-                call(links, peer, heartbeat, deadline).await
-            }
-            Ok(Err(status)) => Err(failed(&stream.connection, status)),
-            Err(_) => {
-                stream.connection.note_silence();
-                Err(CallError::Timeout(deadline.saturating_duration_since(Instant::now())))
-            }
-        }
-    }
-
-    async fn beat_on_line(
-        &mut self,
-        mut line: Box<Beating>,
-        links: &Links,
-        peer: &Member,
-        heartbeat: &pb::HeartbeatRequest,
-        deadline: Instant,
-    ) -> Result<pb::HeartbeatResponse, CallError> {
+        let mut line = self.0.take().unwrap_or_else(|| Box::new(Beating::new(links, peer)));
         let patience = deadline.saturating_duration_since(Instant::now());
-        match timeout_at(deadline, line.ask(links, peer, heartbeat)).await {
+        match timeout_at(deadline, line.ask(&heartbeat)).await {
             Ok(Ok(answer)) => {
-                *self = Beats::Line(line);
+                self.0 = Some(line);
                 Ok(answer)
             }
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 if line.answered.elapsed() < links.shared.config.silence() {
-                    *self = Beats::Line(line);
+                    self.0 = Some(line);
                 }
                 Err(CallError::Timeout(patience))
             }
         }
     }
-}
-
-/// A heartbeat as members of before this release understand it.
-async fn call(
-    links: &Links,
-    peer: &Member,
-    heartbeat: pb::HeartbeatRequest,
-    deadline: Instant,
-) -> Result<pb::HeartbeatResponse, CallError> {
-    let method = |mut client: Client, request| async move { client.heartbeat(request).await };
-    links.call(peer, Lane::Control, deadline, heartbeat, method).await
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Openraft's calls to another member.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,15 +13,11 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{OptionalSend, RPCTypes};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Response;
+use tokio::time::Instant;
 
 use super::appends::{Appends, Kept};
-use super::beats::{Answers, Beats};
-use super::gathered::Gathered;
-use super::links::{CallError, InUse, Lane, Links, failed};
+use super::beats::Beats;
+use super::links::{CallError, Lane, Links};
 use super::{send, wire};
 use crate::codec::{log_id_from_pb, log_id_to_pb, vote_from_pb, vote_to_pb};
 use crate::ids::Member;
@@ -31,9 +25,6 @@ use crate::machine::Unreadable;
 use crate::pb;
 use crate::snapshot::SnapshotData;
 use crate::types::{Place, Snapshot, TypeConfig, Vote};
-
-/// Requests on their way to the connection; the window of what is unanswered is openraft's.
-const PUMP_DEPTH: usize = 16;
 
 pub(super) type Rpc<T> = Result<T, RPCError<TypeConfig>>;
 
@@ -52,7 +43,7 @@ impl Network {
             links: Arc::clone(&self.links),
             peer: place.member(target),
             heartbeats,
-            beats: Mutex::new(Beats::Unopened),
+            beats: Mutex::default(),
             kept: Kept::default(),
         }
     }
@@ -126,125 +117,11 @@ impl PeerClient {
     }
 
     /// Opens a stream of appends: requests go in as openraft makes them, answers come out in their order.
-    fn open_append<S>(&self, input: S) -> Rpc<BoxStream<'static, Rpc<StreamAppendResult<TypeConfig>>>>
+    fn open_append<S>(&self, input: S) -> BoxStream<'static, Rpc<StreamAppendResult<TypeConfig>>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
     {
-        if self.links.has_lines(&self.peer) {
-            return Ok(Appends::new(&self.links, &self.peer, &self.kept, input).boxed());
-        }
-        self.call_append(input)
-    }
-
-    /// The same as a call, for a member that knows no lines. Requests do not wait for the other side to open its half,
-    /// which would cost a new leader a round trip.
-    fn call_append<S>(&self, input: S) -> Rpc<BoxStream<'static, Rpc<StreamAppendResult<TypeConfig>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
-    {
-        let connection = self
-            .links
-            .connect(&self.peer, Lane::Bulk)
-            .map_err(|error| self.rpc_error(RPCTypes::AppendEntries, error))?;
-        let (requests, mut outgoing) = mpsc::channel(PUMP_DEPTH);
-        let mut client = connection.client();
-        let opening = async move {
-            // openraft's wait after a failure is in front of the first request: a peer that is not there must not be
-            // dialled before it is over, and again and again.
-            let first = outgoing.recv().await;
-            let requests = futures::stream::iter(first).chain(ReceiverStream::new(outgoing));
-            client.append(requests).await.map(Response::into_inner)
-        };
-        let exchange = Exchange {
-            unanswered: Arc::default(),
-            patience: self.links.shared.config.append_timeout,
-            connection,
-            answers: Answers::Opening(Box::pin(opening)),
-        };
-        let header = self.links.header(self.peer.id);
-        let pump = pump(input, requests, header, Arc::clone(&exchange.unanswered));
-        // The end of the answers is the end of the stream, whatever is still to be sent.
-        let answers = exchange.answers().map(Some).chain(futures::stream::once(async { None }));
-        let until_the_end = futures::stream::select(pump, answers).take_while(|answer| {
-            let goes_on = answer.is_some();
-            async move { goes_on }
-        });
-        Ok(until_the_end.filter_map(|answer| async { answer }).boxed())
-    }
-}
-
-/// The moment at which each unanswered request was sent.
-type Unanswered = Arc<Mutex<VecDeque<Instant>>>;
-
-/// Moves requests into the connection and yields nothing. It is part of the stream that openraft holds, so that the
-/// requests (and the locks their making holds) are gone the moment openraft drops the stream, whatever the connection
-/// does.
-fn pump<S, T>(
-    input: S,
-    requests: mpsc::Sender<pb::AppendRequest>,
-    header: pb::Header,
-    unanswered: Unanswered,
-) -> Pin<Box<dyn Stream<Item = T> + Send>>
-where
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
-    T: Send + 'static,
-{
-    let moved = async move {
-        let (mut input, mut header) = (Gathered::new(input), Some(header));
-        while let Some(request) = input.next().await {
-            unanswered.lock().unwrap_or_else(PoisonError::into_inner).push_back(Instant::now());
-            if requests.send(wire::append_to_pb(header.take(), request)).await.is_err() {
-                break;
-            }
-        }
-    };
-    futures::stream::once(moved).filter_map(|()| async { None::<T> }).boxed()
-}
-
-/// The answering half of a stream of appends.
-struct Exchange {
-    unanswered: Unanswered,
-    patience: Duration,
-    connection: InUse,
-    answers: Answers<pb::AppendResponse>,
-}
-
-impl Exchange {
-    fn answers(self) -> impl Stream<Item = Rpc<StreamAppendResult<TypeConfig>>> + Send {
-        futures::stream::unfold(Some(self), |exchange| async move {
-            let mut exchange = exchange?;
-            let answer = exchange.next().await?;
-            let goes_on = answer.is_ok().then_some(exchange);
-            Some((answer, goes_on))
-        })
-    }
-
-    async fn next(&mut self) -> Option<Rpc<StreamAppendResult<TypeConfig>>> {
-        loop {
-            match timeout(self.patience / 4, self.answers.next()).await {
-                Ok(Ok(Some(answer))) => {
-                    self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                    return Some(wire::outcome_from_pb(answer.outcome).map_err(unreadable));
-                }
-                Ok(Ok(None)) => return None,
-                Ok(Err(status)) => {
-                    let error = failed(&self.connection, status);
-                    return Some(Err(RPCError::Unreachable(unreachable(&error))));
-                }
-                Err(_) if self.silent() => {
-                    self.connection.drop_connection();
-                    let error = CallError::Timeout(self.patience);
-                    return Some(Err(RPCError::Network(NetworkError::new(&error))));
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Returns whether the oldest unanswered request is too old.
-    fn silent(&self) -> bool {
-        let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        unanswered.front().is_some_and(|sent| sent.elapsed() >= self.patience)
+        Appends::new(&self.links, &self.peer, &self.kept, input).boxed()
     }
 }
 
@@ -260,7 +137,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             // An answer that openraft still waits for counts: up to the next heartbeat.
             return self.heartbeat(request, option.hard_ttl()).await.map(AppendEntriesResponse::from);
         }
-        let mut answers = self.open_append(futures::stream::iter([request]))?;
+        let mut answers = self.open_append(futures::stream::iter([request]));
         match answers.next().await {
             Some(answer) => answer.map(AppendEntriesResponse::from),
             None => Err(RPCError::Network(NetworkError::from_string("the stream ended without an answer"))),
@@ -278,7 +155,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         if self.heartbeats {
             return stream_append_sequential(self, input, option);
         }
-        Box::pin(async move { self.open_append(input) })
+        Box::pin(async move { Ok(self.open_append(input)) })
     }
 
     async fn vote(&mut self, request: VoteRequest<TypeConfig>, option: RPCOption) -> Rpc<VoteResponse<TypeConfig>> {

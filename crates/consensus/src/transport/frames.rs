@@ -19,15 +19,9 @@ const READ: usize = 16 << 10;
 /// A buffer that grew beyond this for a large message is given back after it.
 const KEPT: usize = 256 << 10;
 
-/// With these the answer of a server begins that speaks HTTP and nothing else; as a length it would be far too large.
-const HTTP: &[u8] = b"HTTP";
-
 /// The reason for which no further message comes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
-    /// The other end speaks HTTP only.
-    #[error("the other end speaks HTTP only")]
-    Http,
     #[error("the connection broke")]
     Io(#[from] io::Error),
 }
@@ -74,9 +68,6 @@ impl Arriving {
     /// Cuts a message off, if all of it is there.
     fn cut(&mut self) -> Result<Option<Bytes>, Broken> {
         let Some(head) = self.buffer.first_chunk::<HEAD>() else { return Ok(None) };
-        if head == HTTP {
-            return Err(Broken::Http);
-        }
         let length = u32::from_be_bytes(*head) as usize;
         if length > self.largest {
             return Err(Broken::garbled(format!("a message of {length} bytes; at most {} may come", self.largest)));
@@ -190,7 +181,6 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_message_is_told_apart() {
-        assert!(matches!(broken_by(b"HTTP/1.1 400 Bad Request\r\n").await, Broken::Http));
         assert!(
             matches!(broken_by(&[0, 0, 0, 9, 1]).await, Broken::Io(end) if end.kind() == io::ErrorKind::UnexpectedEof)
         );

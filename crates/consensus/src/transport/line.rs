@@ -1,8 +1,7 @@
 //! Lines to other members: connections that carry appends or heartbeats and nothing else.
 //!
 //! They are not HTTP/2. A call there passes a connection's own task and two queues on each side, and its frames carry
-//! windows, settings and pings; what goes over a line is written and read by the very task that makes the requests. The
-//! messages are those of the calls, so that members of either kind understand each other.
+//! windows, settings and pings; what goes over a line is written and read by the very task that makes the requests.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -98,11 +97,8 @@ pub(super) fn unexpected(answer: pb::line_answer::Answer) -> CallError {
     }
 }
 
-/// A line that broke, as an error. Whoever speaks HTTP only is called from now on.
-pub(super) fn broken(links: &Links, peer: &Member, broken: &Broken) -> CallError {
-    if matches!(broken, Broken::Http) {
-        links.note_no_lines(peer);
-    }
+/// A line that broke, as an error.
+pub(super) fn broken(broken: &Broken) -> CallError {
     let cause = std::error::Error::source(broken).map(|cause| format!(": {cause}")).unwrap_or_default();
     CallError::Failed(format!("{broken}{cause}"))
 }

@@ -29,14 +29,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Control,
-    Bulk,
     Snapshot,
 }
 
-const LANES: usize = 3;
-
-/// The time for which calls replace lines to a member that knows none. Then a line is tried: it may be upgraded by now.
-const CALLED: Duration = Duration::from_secs(30);
+const LANES: usize = 2;
 
 /// The request to a process that shall become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +60,6 @@ pub(crate) enum CallError {
 pub(crate) struct Peer {
     address: String,
     lanes: [Mutex<Option<Connection>>; LANES],
-    /// Until when it is called, because it knows no lines.
-    called_until: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone)]
@@ -130,11 +124,7 @@ impl InUse {
 
 impl Peer {
     fn at(address: String) -> Self {
-        Peer { address, lanes: Default::default(), called_until: Mutex::default() }
-    }
-
-    fn called_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.called_until.lock().unwrap_or_else(PoisonError::into_inner)
+        Peer { address, lanes: Default::default() }
     }
 
     fn lane(&self, lane: Lane) -> MutexGuard<'_, Option<Connection>> {
@@ -201,17 +191,6 @@ impl Links {
     pub(super) async fn bare(&self, member: &Member) -> Result<BoxedIo, CallError> {
         let opened = self.outbound.bare(&member.address, &self.terms()).await;
         opened.map_err(|error| CallError::Failed(format!("no connection: {error}")))
-    }
-
-    /// Returns whether a member may know lines.
-    pub(super) fn has_lines(&self, member: &Member) -> bool {
-        self.peer(member).called_until().is_none_or(|until| until <= Instant::now())
-    }
-
-    /// Notes that a member knows no lines.
-    pub(super) fn note_no_lines(&self, member: &Member) {
-        tracing::info!(peer = %member, "it is of a release that knows no lines, and is called instead");
-        *self.peer(member).called_until() = Some(Instant::now() + CALLED);
     }
 
     /// The runtime on which consensus runs.
@@ -299,13 +278,8 @@ impl Links {
     }
 
     /// Another member's newest digests.
-    pub(crate) async fn digests(
-        &self,
-        member: &Member,
-        lane: Lane,
-        deadline: Instant,
-    ) -> Result<Vec<(LogIndex, u128)>, CallError> {
-        let answer = self.ask_digests(member, lane, deadline).await?;
+    pub(crate) async fn digests(&self, member: &Member, deadline: Instant) -> Result<Vec<(LogIndex, u128)>, CallError> {
+        let answer = self.ask_digests(member, deadline).await?;
         let digests = answer.digests.into_iter().map(|digest| {
             let bytes = <[u8; 16]>::try_from(digest.digest.as_ref());
             let value = bytes.map_err(|_| CallError::Failed("a digest that is not 16 bytes long".to_owned()))?;
@@ -315,21 +289,17 @@ impl Links {
     }
 
     /// The highest level that another member can apply.
-    pub(crate) async fn announced(&self, member: &Member, lane: Lane, deadline: Instant) -> Result<u32, CallError> {
-        self.ask_digests(member, lane, deadline).await.map(|answer| answer.highest_level)
+    pub(crate) async fn announced(&self, member: &Member, deadline: Instant) -> Result<u32, CallError> {
+        self.ask_digests(member, deadline).await.map(|answer| answer.highest_level)
     }
 
     /// Requests the digests and the announced level of a member, and its clock with them.
-    async fn ask_digests(
-        &self,
-        member: &Member,
-        lane: Lane,
-        deadline: Instant,
-    ) -> Result<pb::DigestsResponse, CallError> {
+    async fn ask_digests(&self, member: &Member, deadline: Instant) -> Result<pb::DigestsResponse, CallError> {
         let request = pb::DigestsRequest { header: Some(self.header(member.id)) };
         let asked_at = Instant::now();
-        let answer = self
-            .call(member, lane, deadline, request, |mut client, request| async move { client.digests(request).await });
+        let answer = self.call(member, Lane::Control, deadline, request, |mut client, request| async move {
+            client.digests(request).await
+        });
         let answer = answer.await?;
         if !self.shared.was_removed(member.id) {
             self.shared.meters.answered(member.id, asked_at.elapsed());

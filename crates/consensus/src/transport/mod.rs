@@ -1,9 +1,9 @@
 //! Communication between members: our own messages, the frequent ones on lines of their own, the others over gRPC.
 //!
 //! Appends, pipelined, and heartbeats have a connection each, without HTTP ([`line`]): nearly all that is said is that.
-//! For calls each member keeps three connections to each other one, so that what is large never delays what is urgent:
-//! *control* (votes, questions of readers), *snapshot*, and *bulk* (appends to a release that knows no lines). Every
-//! call has a deadline; a connection that breaks or falls silent is dropped and dialled anew when it is needed next.
+//! For calls each member keeps two connections to each other one, so that what is large never delays what is urgent:
+//! *control* (votes, questions of readers) and *snapshot*. Every call has a deadline; a connection that breaks or falls
+//! silent is dropped and dialled anew when it is needed next.
 
 mod appends;
 mod beats;

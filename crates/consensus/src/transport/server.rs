@@ -1,11 +1,11 @@
 //! The services that other members call.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, try_unfold};
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest, VoteResponse};
 
@@ -18,13 +18,11 @@ use super::{receive, wire};
 use crate::codec::{Description, encode_identity, log_id_from_pb, log_id_to_pb, vote_to_pb};
 use crate::config::MAX_MESSAGE_BYTES;
 use crate::error::ReadError;
-use crate::freshness::Current;
 use crate::handle::{Consensus, Inner};
-use crate::ids::MemberId;
 use crate::machine::{Machine, Unreadable};
 use crate::pb;
 use crate::pb::raft_service_server::{RaftService, RaftServiceServer};
-use crate::types::{TypeConfig, Vote, index_of};
+use crate::types::{TypeConfig, Vote};
 
 /// The raft service of one member, to be mounted in its server.
 pub type RaftServer<M> = RaftServiceServer<Served<M>>;
@@ -103,43 +101,7 @@ impl<M: Machine> Consensus<M> {
 /// The status with which a stream of requests ended early.
 pub(super) type Ended = Arc<Mutex<Option<Status>>>;
 
-/// The requests of a stream, until one is not for us or cannot be read.
-fn requests<M: Machine>(
-    served: Served<M>,
-    incoming: Streaming<pb::AppendRequest>,
-    ended: Ended,
-) -> impl Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static {
-    let state = (served, incoming, ended, None);
-    futures::stream::unfold(state, |(served, mut incoming, ended, mut from)| async move {
-        match served.next_append(&mut incoming, &mut from).await {
-            Ok(Some(request)) => Some((request, (served, incoming, ended, from))),
-            Ok(None) => None,
-            Err(status) => {
-                *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
-                None
-            }
-        }
-    })
-}
-
 impl<M: Machine> Served<M> {
-    async fn next_append(
-        &self,
-        incoming: &mut Streaming<pb::AppendRequest>,
-        from: &mut Option<MemberId>,
-    ) -> Result<Option<AppendEntriesRequest<TypeConfig>>, Status> {
-        let Some(message) = incoming.message().await? else {
-            return Ok(None);
-        };
-        let from = match *from {
-            Some(from) => from,
-            // Only the first message says who sends.
-            None => *from.insert(self.check_member(message.header.as_ref())?),
-        };
-        // A call says no number that its sender could be asked about.
-        self.take_append(Sender { member: from, nonce: 0 }, message).await.map(Some)
-    }
-
     /// An append from a member that was found to be one when it began to send.
     pub(super) async fn take_append(
         &self,
@@ -156,23 +118,17 @@ impl<M: Machine> Served<M> {
         self.note_leader(&vote, read);
         Ok(request)
     }
-}
 
-impl<M: Machine> Served<M> {
     pub(super) async fn take_heartbeat(&self, request: pb::HeartbeatRequest) -> Result<pb::HeartbeatResponse, Status> {
         self.check_member(request.header.as_ref())?;
-        let (currency, read) = (request.currency, Instant::now());
+        let read = Instant::now();
+        let currency = request.currency.ok_or_else(|| Status::invalid_argument("a heartbeat without its currency"))?;
         let heartbeat = wire::heartbeat_from_pb(request).map_err(garbled)?;
         self.plausible(heartbeat.vote)?;
-        let (vote, previous, commit) =
-            (heartbeat.vote, heartbeat.prev_log_id, index_of(heartbeat.leader_commit.as_ref()));
+        let (vote, previous) = (heartbeat.vote, heartbeat.prev_log_id);
         let answer = self.inner.raft.append_entries(heartbeat).await.map_err(gone)?;
         self.note_leader(&vote, read);
-        // A release that does not say is taken at its word as of when that was read: too new, if it lay unread.
-        match currency {
-            Some(currency) => self.inner.shared.note_currency(currency, read),
-            None => self.inner.shared.note_current(Current { at: read, index: commit }),
-        }
+        self.inner.shared.note_currency(currency, read);
         let outcome = wire::outcome_to_pb(answer.into_stream_result(previous, previous));
         let stamp = Some(self.inner.shared.stamps.stamp(Instant::now()));
         Ok(pb::HeartbeatResponse { outcome: Some(outcome), clock_ms: self.clock_ms(), stamp })
@@ -181,57 +137,7 @@ impl<M: Machine> Served<M> {
 
 #[tonic::async_trait]
 impl<M: Machine> RaftService for Served<M> {
-    type AppendStream = BoxStream<'static, Result<pb::AppendResponse, Status>>;
-    type HeartbeatsStream = BoxStream<'static, Result<pb::HeartbeatsResponse, Status>>;
     type PresenceStream = BoxStream<'static, Result<pb::PresenceResponse, Status>>;
-
-    async fn append(
-        &self,
-        request: Request<Streaming<pb::AppendRequest>>,
-    ) -> Result<Response<Self::AppendStream>, Status> {
-        let ended = Ended::default();
-        let served = Served { inner: Arc::clone(&self.inner) };
-        let requests = requests(served, request.into_inner(), Arc::clone(&ended));
-        let raft = self.inner.raft.clone();
-        // Openraft starts a task here.
-        let runtime = self.inner.links.runtime().clone();
-        let started = async {
-            let _there = runtime.enter();
-            raft.stream_append(requests).boxed()
-        };
-        let outcomes: BoxStream<'static, _> = self.inner.shared.entropy.scope(started).await;
-        let answers = outcomes.map(|outcome| match outcome {
-            Ok(outcome) => Ok(pb::AppendResponse { outcome: Some(wire::outcome_to_pb(outcome)) }),
-            Err(fatal) => Err(gone(fatal)),
-        });
-        let ending = futures::stream::once(async move { ended.lock().unwrap_or_else(PoisonError::into_inner).take() });
-        Ok(Response::new(answers.chain(ending.filter_map(|ended| async { ended.map(Err) })).boxed()))
-    }
-
-    async fn heartbeat(
-        &self,
-        request: Request<pb::HeartbeatRequest>,
-    ) -> Result<Response<pb::HeartbeatResponse>, Status> {
-        self.take_heartbeat(request.into_inner()).await.map(Response::new)
-    }
-
-    async fn heartbeats(
-        &self,
-        request: Request<Streaming<pb::HeartbeatsRequest>>,
-    ) -> Result<Response<Self::HeartbeatsStream>, Status> {
-        let served = Served { inner: Arc::clone(&self.inner) };
-        let begun = (served, request.into_inner(), None);
-        let answers = try_unfold(begun, |(served, mut incoming, open)| async move {
-            let Some(request) = incoming.message().await? else { return Ok(None) };
-            let heartbeat =
-                request.heartbeat.ok_or_else(|| Status::invalid_argument("a message without a heartbeat"))?;
-            let from = MemberId(heartbeat.header.as_ref().map_or(0, |header| header.from));
-            let answer = Some(served.take_heartbeat(heartbeat).await?);
-            let open = open.unwrap_or_else(|| served.inner.shared.lines.open(from));
-            Ok(Some((pb::HeartbeatsResponse { answer }, (served, incoming, Some(open)))))
-        });
-        Ok(Response::new(answers.boxed()))
-    }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
         let request = request.into_inner();

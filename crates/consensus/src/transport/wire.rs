@@ -14,13 +14,12 @@ pub(super) fn required_vote(vote: Option<pb::Vote>) -> Result<Vote, Unreadable> 
     vote.ok_or_else(|| unreadable("a message without a vote")).and_then(vote_from_pb)
 }
 
-pub(super) fn append_to_pb(header: Option<pb::Header>, request: AppendEntriesRequest<TypeConfig>) -> pb::AppendRequest {
+pub(super) fn append_to_pb(request: AppendEntriesRequest<TypeConfig>) -> pb::AppendRequest {
     let entries = request
         .entries
         .iter()
         .map(|entry| pb::LogRecord { id: Some(log_id_to_pb(&entry.id)), payload: entry.payload.encoded() });
     pb::AppendRequest {
-        header,
         vote: Some(vote_to_pb(&request.vote)),
         previous: request.prev_log_id.as_ref().map(log_id_to_pb),
         entries: entries.collect(),

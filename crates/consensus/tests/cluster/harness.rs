@@ -1,6 +1,6 @@
 //! Members in one process: real gRPC over loopback, modelled disks, connections that can be cut.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,8 +102,6 @@ pub struct Cluster {
     pub cluster: ClusterId,
     pub seats: BTreeMap<u64, Seat>,
     pub nodes: BTreeMap<u64, Node>,
-    /// Members that are started as of a release that knows no lines; they dial them all the same.
-    pub without_lines: BTreeSet<u64>,
 }
 
 impl Node {
@@ -152,7 +150,6 @@ impl Cluster {
             cluster: ClusterId::new("test").expect("a legal id"),
             seats: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            without_lines: BTreeSet::new(),
         }
     }
 
@@ -204,9 +201,8 @@ impl Cluster {
         let consensus = Consensus::start(self.config.clone(), identity, environment, machine).await?;
         let listener = TcpListener::bind(&seat.member.address).await.expect("the address was free a moment ago");
         let cut = CancellationToken::new();
-        let lines = !self.without_lines.contains(&id);
         let (cuttable, closer) = Cuttable::new(listener, cut.clone());
-        let server = tokio::spawn(serve(consensus.clone(), cuttable, cut.clone(), lines));
+        let server = tokio::spawn(serve(consensus.clone(), cuttable, cut.clone()));
         let member = seat.member.clone();
         self.nodes.insert(id, Node { member, consensus, view, faults, closer, cut, server });
         Ok(())
@@ -303,8 +299,8 @@ impl Cluster {
     }
 }
 
-/// As a member does, or, with `lines` off, as a release that knows no lines does.
-async fn serve(consensus: Consensus<Register>, listener: Cuttable, cut: CancellationToken, lines: bool) {
+/// Serves a member as its process does.
+async fn serve(consensus: Consensus<Register>, listener: Cuttable, cut: CancellationToken) {
     let service = raft_service(&consensus);
     let inbound = Inbound::new(Arc::new(listener));
     let begun = inbound.incoming().map(|accepted| async {
@@ -313,7 +309,7 @@ async fn serve(consensus: Consensus<Register>, listener: Cuttable, cut: Cancella
         Some((first, accepted))
     });
     let incoming = begun.buffer_unordered(usize::MAX).filter_map(std::future::ready).filter_map(move |(first, it)| {
-        let web = if lines && Consensus::<Register>::is_line(first) {
+        let web = if Consensus::<Register>::is_line(first) {
             tokio::spawn(consensus.serve_line(it, || ()));
             None
         } else {

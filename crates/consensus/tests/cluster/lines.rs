@@ -1,39 +1,10 @@
-//! Members of this release beside those that know no lines, and strangers on a line.
+//! Strangers on a line.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::harness::{BOUND, Cluster, config};
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_know_no_lines_are_called_until_they_are_upgraded() {
-    let mut cluster = Cluster::new(config());
-    cluster.without_lines = [1, 2].into();
-    for id in 1..=3 {
-        cluster.add_seat(id).await;
-        cluster.start(id).await.expect("a new member must start");
-    }
-    cluster.found().await;
-    let mut serial = 0;
-    for upgraded in [1, 2] {
-        for leader in [1, 3] {
-            cluster.leave_the_lead(leader).await;
-            for _ in 0..20 {
-                cluster.propose_somewhere(serial).await;
-                serial += 1;
-            }
-        }
-        cluster.converged().await;
-        cluster.kill(upgraded).await;
-        cluster.without_lines.remove(&upgraded);
-        cluster.start(upgraded).await.expect("an upgraded member must start");
-    }
-    cluster.propose_somewhere(serial).await;
-    let applied = cluster.converged().await;
-    assert_eq!(applied, (0..=serial).collect::<Vec<_>>(), "each once, in order");
-    cluster.shutdown().await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_on_a_line_is_turned_away_and_nobody_else_notices() {

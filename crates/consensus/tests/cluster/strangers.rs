@@ -134,12 +134,10 @@ struct Install {
 #[derive(Clone, PartialEq, Message)]
 struct Append {
     #[prost(message, optional, tag = "1")]
-    header: Option<Header>,
-    #[prost(message, optional, tag = "2")]
     vote: Option<Vote>,
-    #[prost(message, optional, tag = "3")]
+    #[prost(message, optional, tag = "2")]
     previous: Option<LogId>,
-    #[prost(message, repeated, tag = "4")]
+    #[prost(message, repeated, tag = "3")]
     entries: Vec<Entry>,
 }
 
@@ -203,9 +201,9 @@ fn snapshot(lie: &Lie, to: u64, last: LogId, description: Bytes, content: Bytes)
 async fn append(address: &str, lie: &Lie, to: u64, previous: LogId) -> String {
     let mut line = TcpStream::connect(address).await.expect("the member listens");
     let (header, vote) = lie.to(to);
-    let opening = Opening { header: header.clone(), what_for: 1, nonce: 78 };
+    let opening = Opening { header, what_for: 1, nonce: 78 };
     let id = Some(LogId { index: previous.index + 1, ..previous });
-    let append = Append { header, vote, previous: Some(previous), entries: vec![Entry { id, payload: GARBLED }] };
+    let append = Append { vote, previous: Some(previous), entries: vec![Entry { id, payload: GARBLED }] };
     let mut said = vec![0];
     for message in [opening.encode_to_vec(), append.encode_to_vec()] {
         said.extend((message.len() as u32).to_be_bytes());
