@@ -289,7 +289,7 @@ mod tests {
         let unknown: Vec<&str> = Rejection::CODES.iter().copied().filter(|code| !known(code)).collect();
         assert_eq!(unknown, ["LEVEL_NOT_IN_FORCE", "LEVEL_HELD"], "commands that only members propose");
         assert_eq!(reason_of_rejection(&Rejection::UnknownJob(JobId(1))), ErrorReason::JobUnknown);
-        assert_eq!(reason_of_rejection(&Rejection::LevelHeld { in_force: Level::Two }), ErrorReason::NotSupported);
+        assert_eq!(reason_of_rejection(&Rejection::LevelHeld { in_force: Level::One }), ErrorReason::NotSupported);
     }
 
     #[test]

@@ -244,8 +244,7 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
     }
 }
 
-/// Takes the settings of a request. Those of the first release must all be given; what is absent of the later ones
-/// means what it says in `pool.proto`.
+/// Takes the settings of a request. What must be given and what an absent one means is in `pool.proto`.
 ///
 /// # Errors
 /// A [`Refusal`] with the fields that are not acceptable.

@@ -57,7 +57,7 @@ async fn look(pool: &PoolHandle) {
 fn next(in_force: Level, announced: &BTreeMap<MemberId, Option<u32>>) -> Option<Level> {
     let announced: Option<Vec<u32>> = announced.values().copied().collect();
     let lowest = announced?.into_iter().min()?;
-    Some(Level::up_to(lowest)).filter(|to| *to > in_force)
+    Level::up_to(lowest).filter(|to| *to > in_force)
 }
 
 #[cfg(test)]
@@ -70,17 +70,17 @@ mod tests {
 
     #[test]
     fn it_takes_every_member() {
-        assert_eq!(next(Level::Zero, &announced(&[Some(1), Some(1), Some(1)])), Some(Level::One));
-        assert_eq!(next(Level::Zero, &announced(&[Some(1), Some(0), Some(1)])), None, "one is old");
-        assert_eq!(next(Level::Zero, &announced(&[Some(1), None, Some(1)])), None, "one does not say");
-        assert_eq!(next(Level::Zero, &announced(&[])), None, "nobody was asked");
+        let drill = Some(Level::Drill.number());
+        assert_eq!(next(Level::One, &announced(&[drill, drill, drill])), Some(Level::Drill));
+        assert_eq!(next(Level::One, &announced(&[drill, Some(1), drill])), None, "one is old");
+        assert_eq!(next(Level::One, &announced(&[drill, None, drill])), None, "one does not say");
+        assert_eq!(next(Level::One, &announced(&[])), None, "nobody was asked");
     }
 
     #[test]
     fn it_goes_as_far_as_the_oldest_member_and_never_back() {
-        assert_eq!(next(Level::Zero, &announced(&[Some(1_000), Some(1)])), Some(Level::One));
-        assert_eq!(next(Level::One, &announced(&[Some(1_000), Some(1)])), None);
+        assert_eq!(next(Level::One, &announced(&[Some(5_000)])), Some(Level::Drill), "as far as this release knows");
         assert_eq!(next(Level::Drill, &announced(&[Some(1)])), None);
-        assert_eq!(next(Level::Two, &announced(&[Some(5)])), None, "a level of which this release knows nothing");
+        assert_eq!(next(Level::One, &announced(&[Some(5)])), None, "a level of which this release knows nothing");
     }
 }

@@ -8,7 +8,6 @@ use crate::host::{HostCapacity, HostRequest};
 use crate::node::{Node, NodeState};
 use crate::queue::QueueAmount;
 use crate::rejection::Rejection;
-use crate::rule::Rule;
 use crate::spec::JobSpec;
 use crate::state::State;
 use crate::units::{Mebibytes, MilliTflops, Percent};
@@ -186,15 +185,6 @@ impl Capacity {
 }
 
 impl State {
-    /// Returns whether a node carries all of these labels of a job.
-    pub(crate) fn carries<'a>(&self, node: &Node, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
-        let description = &node.description;
-        match self.follows(Rule::NodesCarryTheirNames) {
-            true => description.carries(labels),
-            false => labels.into_iter().all(|(key, value)| description.labels.get(key) == Some(value)),
-        }
-    }
-
     /// Refuses a job that the whole pool could not run even if it were empty: the cards of the pool, or the hosts for
     /// its programs.
     ///
@@ -206,7 +196,7 @@ impl State {
         let is_found_out = |key: &str| key == DEVICE_LABEL.0;
         let may = |node: &&Arc<Node>| {
             let asked = spec.node_labels.iter().filter(|(key, _)| !is_found_out(key));
-            node.state != NodeState::Forgotten && self.carries(node, asked)
+            node.state != NodeState::Forgotten && node.description.carries(asked)
         };
         let hosts = || self.nodes().filter(may).map(|node| node.description.host);
         let is_enough = |host: Option<HostCapacity>| host.is_none_or(|host| spec.host.fits_in(host.whole()));

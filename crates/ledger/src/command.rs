@@ -72,19 +72,19 @@ macro_rules! commands {
 // one, and one in the golden log; `docs/commands.md` is written from it.
 commands! {
     /// A node registers, or tells its news at the start of a session (P3).
-    RegisterNode = "register_node" @ Zero {
+    RegisterNode = "register_node" @ One {
         node: NodeDescription,
         /// Its cards in order of index.
         cards: Vec<CardDescription>,
     },
     /// Health or ratings of cards changed (law L6).
-    UpdateCards = "update_cards" @ Zero {
+    UpdateCards = "update_cards" @ One {
         node: NodeId,
         /// The cards that changed.
         cards: Vec<CardDescription>,
     },
     /// Whether new work may go to a node.
-    SetEligibility = "set_eligibility" @ Zero {
+    SetEligibility = "set_eligibility" @ One {
         node: NodeId,
         eligibility: Eligibility,
         /// Why, for people.
@@ -92,7 +92,7 @@ commands! {
     },
     /// A node is to be empty by some time: it takes no new work, its jobs are moved away, and what is left is suspended
     /// then.
-    DrainNode = "drain_node" @ Two {
+    DrainNode = "drain_node" @ One {
         node: NodeId,
         /// Why, for people.
         reason: String,
@@ -100,33 +100,33 @@ commands! {
         within: Duration,
     },
     /// The node's lease is provably over (architecture section 5).
-    NodeLost = "node_lost" @ Zero {
+    NodeLost = "node_lost" @ One {
         node: NodeId,
         /// The node's epoch that the leader judged: a node that returned since is not lost.
         epoch: Epoch,
     },
     /// The node is back and runs nothing that was not granted.
-    NodeReturned = "node_returned" @ Zero {
+    NodeReturned = "node_returned" @ One {
         node: NodeId,
         /// The incarnation of its agent that reconciled.
         incarnation: u64,
     },
     /// An operator declares the node dead: whatever ran there is over, by their word (law L2).
-    ForgetNode = "forget_node" @ Zero {
+    ForgetNode = "forget_node" @ One {
         node: NodeId,
     },
     /// An operator declares that a worker whose stop could not be confirmed is gone (law L2).
-    ConfirmStopped = "confirm_stopped" @ Zero {
+    ConfirmStopped = "confirm_stopped" @ One {
         node: NodeId,
     },
     /// The data on a node's disks changed.
-    UpdateCached = "update_cached" @ Zero {
+    UpdateCached = "update_cached" @ One {
         node: NodeId,
         /// Names of all data on its disks now.
         cached: BTreeSet<String>,
     },
     /// A job is submitted (P5).
-    SubmitJob = "submit_job" @ Zero {
+    SubmitJob = "submit_job" @ One {
         spec: Arc<JobSpec>,
         /// W3C trace context; may be empty.
         traceparent: String,
@@ -135,18 +135,18 @@ commands! {
         secret: Option<u128>,
     },
     /// A job is cancelled.
-    CancelJob = "cancel_job" @ Zero {
+    CancelJob = "cancel_job" @ One {
         job: JobId,
     },
     /// A job ran longer than its time limit, and its agent did not stop it.
-    ExpireJob = "expire_job" @ Zero {
+    ExpireJob = "expire_job" @ One {
         job: JobId,
         /// The allocation under which it ran so long: another attempt has its own time.
         allocation: AllocationId,
     },
     /// A time window is over, or was changed, or is known for the first time: nothing of the queue or job is granted
     /// before that time, and what runs of it is suspended if that is in the future.
-    CloseUntil = "close_until" @ Two {
+    CloseUntil = "close_until" @ One {
         /// Whose window.
         whose: WindowOf,
         /// The windows that were judged: what is said of others is refused.
@@ -155,13 +155,13 @@ commands! {
         time: LogTime,
     },
     /// A gang that runs with fewer virtual cards than it would like is stopped, to be started again with more.
-    GrowJob = "grow_job" @ Two {
+    GrowJob = "grow_job" @ One {
         job: JobId,
         /// The allocation under which it has too few.
         allocation: AllocationId,
     },
     /// A job that computes next to nothing has come to a step of its queue's ladder, or is busy again.
-    NoteIdle = "note_idle" @ Two {
+    NoteIdle = "note_idle" @ One {
         job: JobId,
         /// The attempt that was measured: what another one used counts for nothing.
         attempt: u32,
@@ -171,46 +171,46 @@ commands! {
         step: Option<IdleStep>,
     },
     /// A waiting job is not considered until it is released.
-    HoldJob = "hold_job" @ Zero {
+    HoldJob = "hold_job" @ One {
         job: JobId,
     },
     /// A held job is considered again.
-    ReleaseJob = "release_job" @ Zero {
+    ReleaseJob = "release_job" @ One {
         job: JobId,
     },
     /// A running job gives its blocks back until a person resumes it (law L5).
-    SuspendJob = "suspend_job" @ Zero {
+    SuspendJob = "suspend_job" @ One {
         job: JobId,
     },
     /// A job that a person suspended is considered again.
-    ResumeJob = "resume_job" @ Zero {
+    ResumeJob = "resume_job" @ One {
         job: JobId,
     },
     /// A queue is made or changed.
-    SetQueue = "set_queue" @ Zero {
+    SetQueue = "set_queue" @ One {
         queue: QueueSettings,
     },
     /// A queue without jobs and queues below is removed.
-    RemoveQueue = "remove_queue" @ Zero {
+    RemoveQueue = "remove_queue" @ One {
         name: String,
     },
     /// The pool's settings are changed.
-    SetConfig = "set_config" @ Zero {
+    SetConfig = "set_config" @ One {
         config: PoolConfig,
         /// The settings that these were made from: refused when others are in force. `None`: whatever is in force.
         expected: Option<Box<PoolConfig>>,
     },
     /// What the placement actor decided against a known revision. Each part is validated again and accepted or refused.
-    CommitPlan = "commit_plan" @ Zero {
+    CommitPlan = "commit_plan" @ One {
         plan: Plan,
     },
     /// What an agent says of workers.
-    ReportWorkers = "report_workers" @ Zero {
+    ReportWorkers = "report_workers" @ One {
         node: NodeId,
         reports: Vec<WorkerReport>,
     },
     /// What a node's disk keeps of checkpoints differs from what the ledger says.
-    NoteKept = "note_kept" @ Two {
+    NoteKept = "note_kept" @ One {
         node: NodeId,
         /// Parts that it keeps now.
         kept: Vec<PartKey>,
@@ -218,7 +218,7 @@ commands! {
         gone: Vec<PartKey>,
     },
     /// A move goes on to its next step, or is given up.
-    AdvanceMove = "advance_move" @ Zero {
+    AdvanceMove = "advance_move" @ One {
         id: MoveId,
         /// The step it is at; a stale one is refused.
         from: MovePhase,
@@ -227,15 +227,17 @@ commands! {
     },
     /// Every lease that was granted under timings from before a change of them is over: nobody waits for those
     /// any more.
-    SettleLeases = "settle_leases" @ Zero {
+    SettleLeases = "settle_leases" @ One {
         /// The entry of the change; refused when they were changed again since.
         changed_at: Revision,
     },
     /// Lets time pass in the ledger: what is due for removal is removed.
-    Tick = "tick" @ Zero,
+    Tick = "tick" @ One,
+    /// Nothing: it stands for a command that the next release brings, in tests of upgrades.
+    Drill = "drill" @ Drill,
     // Proposed when every member announces the level: all of them know the command, whatever is in force.
     /// Every member can apply a release level: it is in force from here on (law L7).
-    RaiseLevel = "raise_level" @ Zero {
+    RaiseLevel = "raise_level" @ One {
         /// The level; nothing changes when it is in force already.
         to: Level,
     },

@@ -10,12 +10,9 @@
 //! The sum is kept up to date by hashing again what has changed: [`Kept`](crate::kept::Kept) notes that. What was
 //! submitted with a job never changes: it counts with a hash that is taken once, so that the length of a script costs
 //! nothing afterwards.
-//!
-//! Before [`Rule::DigestOfState`] was followed, the digest was a chain of hashes of all answers and events.
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::rule::Rule;
 use crate::state::State;
 use crate::wire::header_to_digest;
 
@@ -43,13 +40,9 @@ fn sum(parts: [u128; 8]) -> u128 {
 }
 
 impl State {
-    /// A hash of the state: equal logs give equal digests on every member (law L8). What it is made of depends on the
-    /// level in force alone ([`Rule::DigestOfState`]).
+    /// A hash of the state: equal logs give equal digests on every member (law L8).
     #[must_use]
     pub fn digest(&self) -> u128 {
-        if !self.follows(Rule::DigestOfState) {
-            return self.chain;
-        }
         self.digest_with(self.records_sum.wrapping_add(sum(kept_maps!(self, added))))
     }
 
@@ -67,10 +60,7 @@ impl State {
 
     /// Counts every record, and notes every change from now on.
     pub(crate) fn watch_records(&mut self) {
-        if self.follows(Rule::DigestOfState) {
-            self.chain = 0;
-            self.records_sum = sum(kept_maps!(self, watch));
-        }
+        self.records_sum = sum(kept_maps!(self, watch));
     }
 
     /// Counts what has changed, when that is much.

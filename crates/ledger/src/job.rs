@@ -9,7 +9,6 @@ use crate::allocation::Allocation;
 use crate::checkpoint::{CheckpointKey, Checkpoints};
 use crate::idle::Idle;
 use crate::ids::{AllocationId, JobId, MoveId, NodeId, Rank, RequestId};
-use crate::level::Level;
 use crate::reason::Reason;
 use crate::spec::{CheckpointMode, JobSpec};
 use crate::units::{BlockCount, Epoch, LogTime, Mebibytes, Revision};
@@ -128,7 +127,7 @@ pub const FAULTY_NODES_UNTIL_BLAMED: usize = 3;
 impl Job {
     /// Returns whether one more attempt that `node` could not start is taken for the job's own fault.
     #[must_use]
-    pub(crate) fn is_blamed_for(&self, node: NodeId, takes_several_nodes: bool) -> bool {
+    pub(crate) fn is_blamed_for(&self, node: NodeId) -> bool {
         let in_a_row = self.history.iter().rev().filter(|attempt| attempt.reason.is_some());
         let nodes: BTreeSet<NodeId> = in_a_row
             .map_while(|attempt| match attempt.reason {
@@ -139,7 +138,7 @@ impl Job {
             .collect();
         // Where the parts of a card over several nodes do not find each other none of them is cordoned.
         let spread = self.spec.virtual_card.serves_across_nodes();
-        let several = !takes_several_nodes || spread || nodes.len() >= FAULTY_NODES_UNTIL_BLAMED;
+        let several = spread || nodes.len() >= FAULTY_NODES_UNTIL_BLAMED;
         several && self.node_faults + 1 >= NODE_FAULTS_UNTIL_BLAMED
     }
 
@@ -220,7 +219,7 @@ pub struct Attempt {
     /// The reason not to go on from the newest checkpoint that counted when it was granted. Empty: it did, or there was
     /// none.
     pub passed_over: String,
-    /// Blocks that it holds, and gives back at its end; 0: of before level 2, which did not note it.
+    /// Blocks that it holds, and gives back at its end.
     pub blocks: BlockCount,
     /// Memory of cards that it holds likewise.
     pub memory: Mebibytes,
@@ -229,9 +228,8 @@ pub struct Attempt {
 impl Attempt {
     /// An attempt that is granted now, under `allocation`.
     #[must_use]
-    pub(crate) fn granted(allocation: &Allocation, now: LogTime, level: Level) -> Self {
-        let noted = if level >= Level::Two { &allocation.workers[..] } else { &[] };
-        let slices = || noted.iter().flat_map(|worker| worker.slices.iter());
+    pub(crate) fn granted(allocation: &Allocation, now: LogTime) -> Self {
+        let slices = || allocation.workers.iter().flat_map(|worker| worker.slices.iter());
         Self {
             number: allocation.attempt,
             allocation: allocation.id,

@@ -2,7 +2,7 @@
 //! whose levels are in the table of [`Command`], and for what is done otherwise, which is in [`Rule`](crate::Rule).
 //!
 //! Every release has a [`Level`]. Members announce the highest one that they can apply; the level *in force* is part of
-//! the state, begins at [`Level::Zero`] with an empty log, and is raised by [`Command::RaiseLevel`], which the leader
+//! the state, begins at the lowest one with an empty log, and is raised by [`Command::RaiseLevel`], which the leader
 //! proposes by itself once every member announces it. It is never lowered. Until then nothing that is new is written
 //! anywhere, so that members of the release before can take part, or come back.
 //!
@@ -22,7 +22,7 @@
 use std::fmt;
 
 use crate::affinity::Affinity;
-use crate::allocation::{PlannedWorker, Slice, StopCause, WorkerExit};
+use crate::allocation::{PlannedWorker, Slice, WorkerExit};
 use crate::card::CardDescription;
 use crate::checkpoint::SavedPart;
 use crate::command::{Command, Observation, Plan, PlanPart, WorkerReport};
@@ -31,21 +31,16 @@ use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
-use crate::spec::{CheckpointMode, CheckpointPolicy, JobSpec};
+use crate::spec::{CheckpointPolicy, JobSpec};
 use crate::state::State;
 use crate::virtual_card::VirtualCardRequest;
 
 /// What a release can apply. Levels are ordered: a release can apply every level up to its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Everything up to the release that brought levels, that one included as far as nothing below says otherwise: what
-    /// an empty log, and everything that names no level, means.
+    /// 0.1, the first release: the level of an empty log.
     #[default]
-    Zero,
-    /// 0.1 with release levels: a digest over the state itself.
     One,
-    /// 0.2: checkpoints.
-    Two,
     /// No release: it stands for the next one in tests of upgrades, and only members that are told so announce it. Its
     /// number is above every release's, so that no release takes a pool that was drilled for its own.
     Drill,
@@ -53,18 +48,17 @@ pub enum Level {
 
 impl Level {
     /// Every level, lowest first.
-    pub const ALL: [Self; 4] = [Self::Zero, Self::One, Self::Two, Self::Drill];
+    pub const ALL: [Self; 2] = [Self::One, Self::Drill];
 
     /// The level of this release.
-    pub const NEWEST: Self = Self::Two;
+    pub const NEWEST: Self = Self::One;
 
-    /// Its number in the log, in snapshots and between members.
+    /// Its number in the log, in snapshots and between members. None is 0: what carries no number says no level. Nor
+    /// will one be 2, which builds before 0.1 had.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
-            Self::Zero => 0,
             Self::One => 1,
-            Self::Two => 2,
             Self::Drill => 1_000,
         }
     }
@@ -75,10 +69,11 @@ impl Level {
         Self::ALL.into_iter().find(|level| level.number() == number)
     }
 
-    /// The highest level that a member which announces `number` can apply and this release knows.
+    /// The highest level that a member which announces `number` can apply and this release knows; `None` when there is
+    /// none.
     #[must_use]
-    pub fn up_to(number: u32) -> Self {
-        Self::ALL.into_iter().filter(|level| level.number() <= number).max().unwrap_or_default()
+    pub fn up_to(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().filter(|level| level.number() <= number).max()
     }
 }
 
@@ -108,7 +103,7 @@ pub(crate) fn check(command: &Command, in_force: Level) -> Result<(), Rejection>
 /// Something that the log carries.
 pub(crate) trait Needs {
     /// The level that must be in force for it. Whoever adds a field names it here: what it needs when it says
-    /// something, and nothing ([`Level::Zero`]) when it says what its absence means.
+    /// something, and the lowest level when it says what its absence means.
     fn needs(&self) -> Level;
 }
 
@@ -117,17 +112,12 @@ fn all<'a, T: Needs + 'a>(things: impl IntoIterator<Item = &'a T>) -> Level {
     things.into_iter().map(Needs::needs).max().unwrap_or_default()
 }
 
-/// `level` for something that says more than its absence does.
-fn when(says_something: bool, level: Level) -> Level {
-    if says_something { level } else { Level::Zero }
-}
-
 impl Needs for Command {
     fn needs(&self) -> Level {
         let fields = match self {
             Self::RegisterNode { node, cards } => node.needs().max(all(cards)),
             Self::UpdateCards { node: _, cards } => all(cards),
-            Self::SubmitJob { spec, traceparent: _, secret } => spec.needs().max(when(secret.is_some(), Level::Two)),
+            Self::SubmitJob { spec, traceparent: _, secret: _ } => spec.needs(),
             Self::SetQueue { queue } => queue.needs(),
             Self::SetConfig { config, expected } => config.needs().max(all(expected.as_deref())),
             Self::CommitPlan { plan } => plan.needs(),
@@ -153,7 +143,8 @@ impl Needs for Command {
             | Self::AdvanceMove { id: _, from: _, proceed: _ }
             | Self::SettleLeases { changed_at: _ }
             | Self::Tick
-            | Self::RaiseLevel { to: _ } => Level::Zero,
+            | Self::Drill
+            | Self::RaiseLevel { to: _ } => Level::One,
         };
         fields.max(self.kind().since)
     }
@@ -180,9 +171,9 @@ impl Needs for PoolConfig {
             compaction: CompactionPolicy { automatic: _, threshold: _, moves_per_hour: _ },
             leases: LeaseTimings { heartbeat: _, stop_after: _, kill_after: _, regrant_after: _ },
             limits: PoolLimits { spec_bytes: _, queues: _, nodes: _, cards: _, events: _ },
-            hold_level,
+            hold_level: _,
         } = self;
-        when(*hold_level, Level::One)
+        Level::One
     }
 }
 
@@ -201,7 +192,7 @@ impl Needs for NodeDescription {
             start: AgentStart { boot_id: _, nonce: _ },
             containment: Containment::Whole | Containment::Partial { missing: _ },
         } = self;
-        Level::Zero
+        Level::One
     }
 }
 
@@ -223,7 +214,7 @@ impl Needs for CardDescription {
             max_slices: _,
             health: _,
         } = self;
-        Level::Zero
+        Level::One
     }
 }
 
@@ -250,20 +241,20 @@ impl Needs for JobSpec {
             held: _,
             host: _,
             gang_min: _,
-            grow_after,
+            grow_after: _,
             min_runtime: _,
             affinity: Affinity { preferred: _, together: _, spread: _, avoid: _, data: _ },
             packing: _,
-            windows,
+            windows: _,
         } = self;
-        virtual_card.needs().max(checkpoint.needs()).max(when(!windows.is_empty() || grow_after.is_some(), Level::Two))
+        virtual_card.needs().max(checkpoint.needs())
     }
 }
 
 impl Needs for CheckpointPolicy {
     fn needs(&self) -> Level {
-        let Self { mode: _, signal: _, grace: _, every, keep, fallback } = self;
-        when(every.is_some() || keep.is_some() || *fallback != CheckpointMode::Requeue, Level::Two)
+        let Self { mode: _, signal: _, grace: _, every: _, keep: _, fallback: _ } = self;
+        Level::One
     }
 }
 
@@ -281,18 +272,27 @@ impl Needs for VirtualCardRequest {
             models: _,
             whole_cards: _,
             slice_memory: _,
-            access,
-            elastic,
+            access: _,
+            elastic: _,
         } = self;
-        when(access.is_device() || *elastic, Level::Two)
+        Level::One
     }
 }
 
 impl Needs for QueueSettings {
     fn needs(&self) -> Level {
-        let Self { name: _, parent: _, guaranteed: _, maximum: _, weight: _, packing: _, windows, idle, checkpoints } =
-            self;
-        when(!windows.is_empty() || idle.is_some() || checkpoints.is_some(), Level::Two)
+        let Self {
+            name: _,
+            parent: _,
+            guaranteed: _,
+            maximum: _,
+            weight: _,
+            packing: _,
+            windows: _,
+            idle: _,
+            checkpoints: _,
+        } = self;
+        Level::One
     }
 }
 
@@ -307,7 +307,7 @@ impl Needs for PlanPart {
     fn needs(&self) -> Level {
         match self {
             Self::Grant { job: _, workers, victims: _ } | Self::Move { job: _, workers } => all(workers),
-            Self::Evict { job: _, node: _ } | Self::Renumber { card: _ } => Level::Zero,
+            Self::Evict { job: _, node: _ } | Self::Renumber { card: _ } => Level::One,
         }
     }
 }
@@ -322,7 +322,7 @@ impl Needs for PlannedWorker {
 impl Needs for Slice {
     fn needs(&self) -> Level {
         let Self { card: _, start: _, length: _, memory: _, isolation: _ } = self;
-        Level::Zero
+        Level::One
     }
 }
 
@@ -330,12 +330,17 @@ impl Needs for WorkerReport {
     fn needs(&self) -> Level {
         let Self { worker: _, observation } = self;
         match observation {
-            Observation::Running | Observation::Unconfirmed { message: _ } => Level::Zero,
-            Observation::Stopped(WorkerExit { cause, code: _, signal: _, checkpointed: _, message: _, not_saved }) => {
-                let is_newer = matches!(cause, StopCause::HostLost | StopCause::NotRestored | StopCause::PortTaken);
-                when(is_newer || !not_saved.is_empty(), Level::Two)
-            }
-            Observation::Saved(SavedPart {
+            Observation::Running
+            | Observation::Unconfirmed { message: _ }
+            | Observation::Stopped(WorkerExit {
+                cause: _,
+                code: _,
+                signal: _,
+                checkpointed: _,
+                message: _,
+                not_saved: _,
+            })
+            | Observation::Saved(SavedPart {
                 sequence: _,
                 progress: _,
                 bytes: _,
@@ -344,7 +349,7 @@ impl Needs for WorkerReport {
                 shared: _,
                 mode: _,
             })
-            | Observation::Unusable { lost: _, message: _ } => Level::Two,
+            | Observation::Unusable { lost: _, message: _ } => Level::One,
         }
     }
 }

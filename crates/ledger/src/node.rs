@@ -28,8 +28,7 @@ pub enum Eligibility {
     Draining,
 }
 
-/// Identity of one start of an agent, in one boot of its host. Empty: an agent of an earlier release, which did not
-/// report it.
+/// Identity of one start of an agent, in one boot of its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AgentStart {
     /// The boot of the host: with another one, what ran before is gone, or this is another host with a copy of

@@ -6,9 +6,6 @@ use crate::ids::{JobId, NodeId};
 /// Hands the one list of all reasons to a macro: of each its comment, `Variant { what goes with it } = "CODE"`, and its
 /// sentence for people. [`Reason`] is made of it here, and in `wire::reason` how one is written down; `docs/reasons.md`
 /// is made of it as well. A new one also needs a value of `ReasonKind` in `proto/tessera/ledger/v1/snapshot.proto`.
-///
-/// New ones go to the end: at level 0 their order is part of what [`State::digest`](crate::State::digest) is made of
-/// (law L8).
 macro_rules! reasons {
     ($with:ident) => {
         $with! {

@@ -42,8 +42,7 @@ macro_rules! rejections {
 }
 
 // The one list of all refusals; `docs/reasons.md` is made of it. Those that a caller of the API can meet have the names
-// of their reasons there (`tessera_api::error`). New ones go to the end: at level 0 their order is part of what
-// `State::digest` is made of (law L8).
+// of their reasons there (`tessera_api::error`).
 rejections! {
     /// A field of a job, queue, card or setting is not acceptable.
     Invalid { field: String, problem: String } = "INVALID_FIELD" ("{field}: {problem}");

@@ -90,8 +90,6 @@ pub struct State {
     pub(crate) revision: Revision,
     pub(crate) time: LogTime,
     pub(crate) level: Level,
-    /// The digest before [`Rule::DigestOfState`](crate::Rule::DigestOfState) was followed; zero since.
-    pub(crate) chain: u128,
     /// The sum of the hashes of a snapshot's records, but for those that have changed of late: see [`crate::digest`].
     pub(crate) records_sum: u128,
     pub(crate) config: Arc<PoolConfig>,
@@ -153,17 +151,16 @@ impl Default for State {
 }
 
 impl State {
-    /// An empty pool with the queue `default`, as it is before the first entry of any log: at level 0.
+    /// An empty pool with the queue `default`, as it is before the first entry of any log: at the lowest level.
     #[must_use]
     pub fn new() -> Self {
         let mut queues = Kept::default();
         let settings = QueueSettings::new(DEFAULT_QUEUE);
         queues.insert_cow(DEFAULT_QUEUE.to_owned(), Arc::new(Queue::new(settings)));
-        Self {
+        let mut state = Self {
             revision: Revision(0),
             time: LogTime(0),
-            level: Level::Zero,
-            chain: 0,
+            level: Level::One,
             records_sum: 0,
             config: Arc::new(PoolConfig::default()),
             lease_ceiling: LeaseCeiling::of(&PoolConfig::default().leases),
@@ -202,14 +199,14 @@ impl State {
             events_held: 0,
             pending_events: Vec::new(),
             touched: Vec::new(),
-        }
+        };
+        state.watch_records();
+        state
     }
 
     /// The same with a level in force: where no log is replayed and nobody asks members what they can apply.
     #[must_use]
     pub fn at(level: Level) -> Self {
-        let mut state = Self { level, ..Self::new() };
-        state.watch_records();
-        state
+        Self { level, ..Self::new() }
     }
 }

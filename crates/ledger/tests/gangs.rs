@@ -1,16 +1,15 @@
 //! The worker of a gang that decides how it ends.
 
 use tessera_ledger::{
-    Attempt, CardKind, Command, JobId, JobState, Level, NodeId, Observation, PlanPart, PlannedWorker, Rank, Reason,
-    State, StopCause,
+    Attempt, CardKind, Command, JobId, JobState, NodeId, Observation, PlanPart, PlannedWorker, Rank, Reason, StopCause,
 };
 
 use crate::pool::{Pool, card, exited, slice, stopped};
 
 /// A gang of three, each on a node of its own, that runs.
-fn running_at(level: Level) -> (Pool, JobId) {
+fn running() -> (Pool, JobId) {
     let gpu = card(CardKind::Gpu, 10);
-    let mut pool = Pool::begin(State::at(level), &[std::slice::from_ref(&gpu); 3]);
+    let mut pool = Pool::with_nodes(&[std::slice::from_ref(&gpu); 3]);
     let job = pool.submit(|spec| {
         spec.gang = 3;
         spec.retry.max_retries = 0;
@@ -19,10 +18,6 @@ fn running_at(level: Level) -> (Pool, JobId) {
     pool.accept(PlanPart::Grant { job, workers: (0..3).map(on).collect(), victims: vec![] });
     pool.report_all(job, &Observation::Running);
     (pool, job)
-}
-
-fn running() -> (Pool, JobId) {
-    running_at(Level::NEWEST)
 }
 
 /// The report of a worker that was told to stop.
@@ -100,13 +95,4 @@ fn nobody_decides_who_was_told_to_end() {
         pool.report(job, rank, obeyed(143));
     }
     assert_eq!(end_of(&pool, job), (None, Some(143), JobState::Cancelled));
-}
-
-#[test]
-fn logs_of_before_mean_what_they_meant() {
-    let (mut pool, job) = running_at(Level::One);
-    pool.report(job, 2, exited(3));
-    pool.report(job, 0, obeyed(143));
-    pool.report(job, 1, obeyed(143));
-    assert_eq!(end_of(&pool, job), (None, Some(143), JobState::Failed));
 }

@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use tessera_ledger::{
-    CardKind, Command, JobId, Level, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig, Rejection,
-    State, StopCause,
+    CardKind, Command, JobId, NodeId, Observation, Outcome, PlanPart, PlannedWorker, PoolConfig, Rejection, StopCause,
 };
 
 use crate::pool::{Pool, card, slice, stopped};
@@ -56,13 +55,4 @@ fn no_two_allocations_of_a_node_meet_at_the_same_port_and_none_beyond_the_last()
     let part = PlanPart::Grant { job: jobs[4], workers, victims: vec![] };
     let Outcome::Planned(parts) = pool.plan(vec![part]) else { panic!("a plan is answered part by part") };
     assert_eq!(parts, [Err(Rejection::NoMasterPort(node))]);
-}
-
-/// A log that older releases wrote means what it meant.
-#[test]
-fn before_their_level_the_lowest_free_port_is_taken() {
-    let mut pool = Pool::begin(State::at(Level::One), &[&[card(CardKind::Gpu, 10)]]);
-    let ports = again_and_again(&mut pool, 3);
-    let first = pool.state.config().first_master_port;
-    assert_eq!(ports, [first; 3]);
 }

@@ -1,7 +1,7 @@
 //! Nodes that cannot start work, that cannot promise that work ends, and that are not who they say they are.
 
 use tessera_ledger::{
-    AgentStart, CardKind, Command, Containment, Eligibility, FAULTS_UNTIL_CORDON, Job, JobId, JobState, Level, Node,
+    AgentStart, CardKind, Command, Containment, Eligibility, FAULTS_UNTIL_CORDON, Job, JobId, JobState, Node,
     NodeDescription, NodeId, NodeState, Observation, Outcome, Reason, Rejection, StopCause,
 };
 
@@ -85,7 +85,6 @@ fn a_node_that_fails_a_few_times_in_a_row_gets_no_new_work_until_somebody_says_t
 fn a_job_that_no_node_can_start_does_not_empty_the_pool() {
     let gpu = card(CardKind::Gpu, 10);
     let mut pool = Pool::with_nodes(&[std::slice::from_ref(&gpu); 4]);
-    pool.run(Command::RaiseLevel { to: Level::One });
     let poison = pool.submit(|spec| spec.retry.max_retries = 0);
     let mut tries = 0;
     while job_of(&pool, poison).state == JobState::Pending {
@@ -105,7 +104,6 @@ fn a_job_that_no_node_can_start_does_not_empty_the_pool() {
 fn two_sick_nodes_are_not_the_fault_of_a_job() {
     let gpu = card(CardKind::Gpu, 10);
     let mut pool = Pool::with_nodes(&[std::slice::from_ref(&gpu); 3]);
-    pool.run(Command::RaiseLevel { to: Level::One });
     let job = pool.submit(|spec| spec.retry.max_retries = 0);
     for sick in 0..2 {
         for _ in 0..FAULTS_UNTIL_CORDON {

@@ -205,7 +205,6 @@ proptest! {
     }
 }
 
-/// At level 0 nothing can be checked: no damage may make that of the level of a snapshot.
 #[test]
 fn no_bit_of_a_snapshot_of_a_small_pool_may_change() {
     let whole = written(&small_pool().state);

@@ -18,8 +18,8 @@ use tessera_connection::seated::incoming;
 use tessera_connection::seats::{SeatLimits, Seats};
 use tessera_connection::{Inbound, Outbound};
 use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
-use tessera_ledger::Level;
 use tessera_ledger::wire::FieldError;
+use tessera_ledger::{Level, Revision};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -63,11 +63,12 @@ pub(crate) struct Founding {
     pub answer: oneshot::Sender<Result<(), MembershipError>>,
 }
 
-/// Waits until a cluster that was just founded is at this member's release level, so that whoever founded it can use
-/// everything at once. Founders of an older release keep it lower; then it is not waited for long.
-pub(crate) async fn level_in_force(pool: &PoolHandle) {
+/// Waits until a cluster that was just founded has a leader that has committed something, and is at this member's
+/// release level, so that whoever founded it can use everything at once. Founders of an older release keep the level
+/// lower; then it is not waited for long.
+pub(crate) async fn in_use(pool: &PoolHandle) {
     let mut state = pool.view().changes();
-    let raised = state.wait_for(|state| state.level() >= pool.config().highest_level);
+    let raised = state.wait_for(|state| state.revision() > Revision(0) && state.level() >= pool.config().highest_level);
     // Either way the cluster is founded.
     drop(timeout_at(Instant::now() + LEVEL_PATIENCE, raised).await);
 }

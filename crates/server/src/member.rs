@@ -309,7 +309,7 @@ impl Running {
                 let founded = founding::found(&consensus, founding.members).await;
                 if founded.is_ok() {
                     pool.is_founded().await;
-                    founding::level_in_force(&pool).await;
+                    founding::in_use(&pool).await;
                 }
                 // Whoever asked may have given up.
                 drop(founding.answer.send(founded));

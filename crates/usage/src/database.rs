@@ -192,11 +192,6 @@ fn prepare(connection: &mut Connection, cluster: &str) -> rusqlite::Result<()> {
         transaction.pragma_update(None, "user_version", VERSION)?;
         transaction.commit()?;
     }
-    // Accounts of before, in which whatever was lost was lost whole. The release of then reads and writes them still.
-    let text = "SELECT count(*) FROM pragma_table_info('holding') WHERE name = 'saved_ms'";
-    if connection.query_row(text, [], |row| row.get::<_, i64>(0))? == 0 {
-        connection.execute_batch("ALTER TABLE holding ADD COLUMN saved_ms INTEGER")?;
-    }
     Ok(())
 }
 

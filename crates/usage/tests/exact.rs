@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::{
-    AllocationId, AllocationPhase, CardKind, Command, JobId, Level, LogTime, Observation, QueueSettings, State,
-    StopCause, Touched, WindowOf, WorkerReport, WorkerState,
+    AllocationId, AllocationPhase, CardKind, Command, JobId, LogTime, Observation, QueueSettings, State, StopCause,
+    Touched, WindowOf, WorkerReport, WorkerState,
 };
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
@@ -253,17 +253,12 @@ fn a_member_that_took_over_a_state_says_what_it_does_not_know_and_counts_on_with
 }
 
 /// Work that a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the
-/// accounts stays as it was. Accounts that an earlier release made are read on.
+/// accounts stays as it was.
 #[test]
 fn lost_is_what_no_checkpoint_holds() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("usage.sqlite");
-    drop(Database::open(&path, "pool").expect("it opens"));
-    let older = rusqlite::Connection::open(&path).expect("it opens");
-    older.execute_batch("ALTER TABLE holding DROP COLUMN saved_ms").expect("as it was before");
-    drop(older);
     let mut world = World::new();
-    world.apply(Command::RaiseLevel { to: Level::Two }, 0);
     for tflops in [4, 2] {
         world.go(&Step::Submit { tflops, gang: 1, priority: 0 }, 0);
     }
@@ -294,7 +289,6 @@ fn lost_is_what_no_checkpoint_holds() {
 fn a_window_that_closes_costs_what_was_not_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut world = World::new();
-    world.apply(Command::RaiseLevel { to: Level::Two }, 0);
     world.go(&Step::Submit { tflops: 4, gang: 1, priority: 0 }, 0);
     world.go(&Step::Decide, 0);
     world.go(&Step::Start, 0);

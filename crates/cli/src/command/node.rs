@@ -1,12 +1,11 @@
 //! `tessera node`.
 
 use tessera_api::v1::{
-    ConfirmStoppedRequest, CordonNodeRequest, DrainNodeRequest, ForgetNodeRequest, GetClusterStatusRequest,
-    GetNodeRequest, ListNodesRequest, UncordonNodeRequest,
+    ConfirmStoppedRequest, CordonNodeRequest, DrainNodeRequest, ForgetNodeRequest, GetNodeRequest, ListNodesRequest,
+    UncordonNodeRequest,
 };
 use tessera_client::ClientError;
 use tessera_client::watch::Start;
-use tessera_ledger::Level;
 use tessera_ledger::wire::duration_to_wire;
 
 use super::Desk;
@@ -16,9 +15,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::{confirm, remark};
 use crate::view::{MutationView, NodeDetailView, NodeView, PoolUpdateView};
-
-/// The release level from which on members drain nodes by some time.
-const DEADLINES_FROM: Level = Level::Two;
 
 pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
     let request_id = desk.client.new_request_id();
@@ -35,9 +31,6 @@ pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
                 ),
             };
             confirm(yes, &format!("Drain {node}? {how}"))?;
-            if deadline.is_some() {
-                knows_deadlines(&desk, &node).await?;
-            }
             let deadline = deadline.map(duration_to_wire);
             let request = DrainNodeRequest { request_id, node: Some(node_named(&node)), reason, deadline };
             let answer = desk.client.drain_node(request).await.map(|answer| answer.revision);
@@ -74,18 +67,6 @@ pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
             done(desk, &node, "gave its unconfirmed blocks back", "changed", answer)
         }
     }
-}
-
-/// A leader of an older release would empty a node at once.
-async fn knows_deadlines(desk: &Desk, node: &str) -> Result<(), Failure> {
-    let failed = || format!("node {node} was not drained");
-    let status = desk.client.get_cluster_status(GetClusterStatusRequest::default()).await;
-    let level = status.map_err(|error| Failure::call(failed(), &error))?.level;
-    if level >= DEADLINES_FROM.number() {
-        return Ok(());
-    }
-    let why = format!("--deadline needs release level {DEADLINES_FROM}, and {level} is in force");
-    Err(Failure::new(Exit::Failed, failed(), why).next("upgrade all members first: tessera cluster status"))
 }
 
 fn done(desk: Desk, node: &str, done: &str, failed: &str, answer: Result<u64, ClientError>) -> Result<Exit, Failure> {

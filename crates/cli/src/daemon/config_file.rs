@@ -141,29 +141,6 @@ struct ConsensusSection {
 struct TimingsSection {
     check: Option<Time>,
     propose: Option<Time>,
-    #[serde(rename = "heartbeat", default)]
-    _heartbeat: OfPool,
-    #[serde(rename = "stop_after", default)]
-    _stop_after: OfPool,
-    #[serde(rename = "kill_after", default)]
-    _kill_after: OfPool,
-    #[serde(rename = "regrant_after", default)]
-    _regrant_after: OfPool,
-}
-
-/// A time that stood in members' files and is a setting of the pool now: whoever still says it here is told where
-/// it went.
-#[derive(Clone, Copy, Debug, Default)]
-struct OfPool;
-
-impl<'de> Deserialize<'de> for OfPool {
-    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(D::Error::custom(
-            "the times of leases are settings of the pool, the same for all members: remove them here, and see `tessera pool config \
-             show`, `tessera pool config set --lease-...`, or `tessera cluster init --lease-...` for a new pool (docs/operations.md, \
-             Upgrades, says in which order)",
-        ))
-    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

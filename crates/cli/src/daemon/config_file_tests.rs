@@ -59,15 +59,6 @@ fn backups_go_to_a_folder_or_to_a_url() {
 }
 
 #[test]
-fn times_that_went_to_the_pool_are_refused_with_the_way_there() {
-    for field in ["heartbeat", "stop_after", "kill_after", "regrant_after"] {
-        let refused = server(&format!("[timings]\n{field} = '20s'\n")).expect_err("refused").to_string();
-        assert!(refused.contains("server.toml:2:"), "{refused}");
-        assert!(refused.contains("pool config set --lease-") && refused.contains("Upgrades"), "{refused}");
-    }
-}
-
-#[test]
 fn an_agent_has_its_own_fields() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("agent.toml");

@@ -52,7 +52,7 @@ pub fn cluster() -> ClusterView {
         term: 5,
         changing_voters: false,
         voters: 3,
-        level: 2,
+        level: 1,
         level_held: false,
         members: (1..=3).map(member).collect(),
     }

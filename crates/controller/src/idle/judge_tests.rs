@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tessera_ledger::{KEEP_LABEL, Level, Observation, Outcome, Percent, QueueSettings, Reason, StopCause};
+use tessera_ledger::{KEEP_LABEL, Observation, Outcome, Percent, QueueSettings, Reason, StopCause};
 
 use super::*;
 use crate::fixture::{self, Ledger};
@@ -31,9 +31,6 @@ fn policy() -> IdlePolicy {
 impl World {
     fn new(kept: bool) -> Self {
         let mut ledger = Ledger::default();
-        for to in [Level::One, Level::Two] {
-            ledger.apply(Command::RaiseLevel { to });
-        }
         let settings = ledger.state.queue("default").expect("there is always one").settings.clone();
         let queue = QueueSettings { idle: Some(policy()), ..settings };
         assert_eq!(ledger.apply(Command::SetQueue { queue }), Outcome::Done);

@@ -1,7 +1,7 @@
 //! The reactions of the lifecycle actor, event by event.
 
 use tessera_ledger::{
-    Allocation, BlockCount, BlockIndex, CardId, CheckpointKey, CheckpointMode, Isolation, JobSpec, LeaseTimings, Level,
+    Allocation, BlockCount, BlockIndex, CardId, CheckpointKey, CheckpointMode, Isolation, JobSpec, LeaseTimings,
     Mebibytes, Observation, Outcome, PartKey, PlanPart, PlannedWorker, PoolConfig, Rank, Slice,
 };
 
@@ -168,7 +168,6 @@ fn plan(node: NodeId) -> Vec<PlannedWorker> {
 /// A job that runs on node `a` and is about to move to node `b`.
 fn moving() -> (Ledger, JobId, NodeId, NodeId, std::sync::Arc<Allocation>) {
     let mut ledger = Ledger::default();
-    ledger.apply(Command::RaiseLevel { to: Level::NEWEST });
     let (a, b) = (ledger.node("a", &[10]), ledger.node("b", &[10]));
     let mut saving = job(4);
     saving.checkpoint.mode = CheckpointMode::Cooperative;

@@ -91,7 +91,6 @@ mod tests {
     /// Three nodes of ten blocks; the first has jobs of this mode, each of so many TFLOPS, and is to be empty.
     fn emptied(jobs: &[(CheckpointMode, u64)]) -> (Ledger, NodeId, Vec<JobId>) {
         let mut ledger = Ledger::default();
-        ledger.apply(Command::RaiseLevel { to: tessera_ledger::Level::NEWEST });
         let nodes = ["a", "b", "c"].map(|name| ledger.node(name, &[10]));
         let mut start = 0;
         let jobs = jobs.iter().map(|(mode, tflops)| {

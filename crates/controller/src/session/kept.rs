@@ -16,7 +16,7 @@ use planted::Bug;
 use tessera_api::agent::{checkpoint_source, part_name};
 use tessera_api::v1::{CheckpointOrders, CheckpointSource};
 use tessera_consensus::Term;
-use tessera_ledger::{Command, Level, NodeId, PartKey, Revision, State};
+use tessera_ledger::{Command, NodeId, PartKey, Revision, State};
 use tokio::time::Instant;
 
 use super::messages::Kept;
@@ -52,10 +52,10 @@ impl KeptHere {
     }
 
     /// The command that reports the parts that the ledger does not know to be on the node, and those that it believes
-    /// to be there although they are gone. `None` when there are neither, the agent has sent no list, the list was
-    /// compared already, or the level in force is below `Two`.
+    /// to be there although they are gone. `None` when there are neither, the agent has sent no list, or the list was
+    /// compared already.
     pub(super) fn news(&mut self, node: NodeId, state: &State) -> Option<Command> {
-        let said = self.said.as_ref().filter(|_| !self.compared && state.level() >= Level::Two)?;
+        let said = self.said.as_ref().filter(|_| !self.compared)?;
         self.compared = true;
         let known = |part: &&PartKey| {
             let told = state.job(part.job).and_then(|job| job.checkpoints.holding(part));

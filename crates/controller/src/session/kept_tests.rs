@@ -8,7 +8,6 @@ const LAST: u64 = CheckpointKey::LAST;
 /// A pool of three nodes, and a job that runs on the first and has saved itself there.
 fn saved() -> (Ledger, [NodeId; 3], JobId, Owner, PartKey) {
     let mut ledger = Ledger::default();
-    ledger.apply(Command::RaiseLevel { to: Level::NEWEST });
     let nodes = ["a", "b", "c"].map(|name| ledger.node(name, &[10]));
     let id = ledger.submit(job(4));
     let allocation = ledger.grant(id, &[(nodes[0], 0, 4)]);
@@ -155,12 +154,4 @@ fn where_a_checkpoint_can_be_had_now_is_said_until_its_worker_runs() {
     assert_eq!(sources(&ledger, other), Some(copied), "a copy was made since");
     ledger.report(other, owner(&allocation, 0), Observation::Running);
     assert_eq!(sources(&ledger, other), None, "it has what it needs");
-}
-
-/// Members of the release before cannot read what agents say of checkpoints.
-#[test]
-fn nothing_is_told_to_a_ledger_that_does_not_know_checkpoints() {
-    let (_, [home, ..], .., key) = saved();
-    let old = State::at(Level::One);
-    assert_eq!(said(&[key]).news(home, &old), None);
 }

@@ -1,8 +1,7 @@
 //! The part of an agent's reports that the ledger does not know yet: only that is proposed to the log.
 
 use tessera_ledger::{
-    CardDescription, CheckpointKey, Command, Level, NodeId, NodeState, Observation, PartKey, State, WorkerReport,
-    WorkerState,
+    CardDescription, CheckpointKey, Command, NodeId, NodeState, Observation, PartKey, State, WorkerReport, WorkerState,
 };
 
 use super::messages::{Greeting, Report, Sighting};
@@ -36,7 +35,6 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
         .flat_map(|report| &report.workers)
         .flat_map(Sighting::reports)
         .filter(|report| is_news(node, report, state))
-        .map(|report| readable(report, state.level()))
         .collect();
     let cards: Vec<CardDescription> = reports
         .iter()
@@ -61,16 +59,6 @@ pub(super) fn news(node: NodeId, reports: &[Report], state: &State) -> Vec<Comma
     commands
 }
 
-/// A report as members of the level in force can read it.
-fn readable(mut report: WorkerReport, level: Level) -> WorkerReport {
-    if let Observation::Stopped(exit) = &mut report.observation
-        && level < Level::Two
-    {
-        exit.not_saved.clear();
-    }
-    report
-}
-
 /// True if a report would change the ledger. What is in the leader's state is committed, so what it shows need not be
 /// said.
 fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
@@ -78,17 +66,15 @@ fn is_news(node: NodeId, report: &WorkerReport, state: &State) -> bool {
     match &report.observation {
         Observation::Running => matches!(worker.state, WorkerState::Held | WorkerState::Lost),
         Observation::Stopped(_) => worker.state != WorkerState::Stopped,
-        // Members of the release before could not read it.
         Observation::Saved(saved) => {
             let checkpoint = CheckpointKey { attempt: allocation.attempt, sequence: saved.sequence };
-            let told = state.job(allocation.job).is_none_or(|job| {
-                let Some(rank) = allocation.program(&job.spec.virtual_card, worker.rank) else { return true };
+            state.job(allocation.job).is_some_and(|job| {
+                let Some(rank) = allocation.program(&job.spec.virtual_card, worker.rank) else { return false };
                 let key = PartKey { job: allocation.job, checkpoint, epoch: allocation.epoch, rank };
-                job.checkpoints.holding(&key).is_some() || job.checkpoints.can_do_without(&key, job.attempts)
-            });
-            state.level() >= Level::Two && !told
+                job.checkpoints.holding(&key).is_none() && !job.checkpoints.can_do_without(&key, job.attempts)
+            })
         }
-        Observation::Unusable { .. } => state.level() >= Level::Two && worker.state != WorkerState::Stopped,
+        Observation::Unusable { .. } => worker.state != WorkerState::Stopped,
         Observation::Unconfirmed { .. } => !matches!(worker.state, WorkerState::Stopped | WorkerState::Lost),
     }
 }

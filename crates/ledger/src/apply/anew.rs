@@ -38,7 +38,7 @@ impl State {
         self.next_job = JobId(self.next_job.0 + NUMBERS_AHEAD);
         self.next_allocation = AllocationId(self.next_allocation.0 + NUMBERS_AHEAD);
         self.next_move = MoveId(self.next_move.0 + NUMBERS_AHEAD);
-        self.finish(&[]);
+        self.finish();
         // Whoever watched the old pool lists anew: it may have seen events that are not in this state.
         self.history = crate::kept::Kept::default();
         self.compacted = self.revision;

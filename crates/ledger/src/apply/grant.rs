@@ -14,7 +14,6 @@ use crate::ports::MeetingPorts;
 use crate::queue::QueueAmount;
 use crate::reason::Reason;
 use crate::rejection::Rejection;
-use crate::rule::Rule;
 use crate::standing::PREEMPTION_WINDOW;
 use crate::state::State;
 use crate::units::{BlockIndex, Epoch};
@@ -136,7 +135,7 @@ impl State {
     /// Makes an allocation the next attempt of its job.
     pub(super) fn begin_attempt(&mut self, id: JobId, held: AllocationId) {
         let Some(allocation) = self.allocations.get(&held).cloned() else { return };
-        let mut attempt = Attempt::granted(&allocation, self.time, self.level());
+        let mut attempt = Attempt::granted(&allocation, self.time);
         attempt.passed_over = self.say_passed_over(&allocation);
         self.with_job(id, |job| {
             job.attempts = attempt.number;
@@ -179,10 +178,7 @@ impl State {
     fn free_port(&self, taken: &MeetingPorts, node: NodeId, place: u64) -> Result<u16, Rejection> {
         let (first, ports) = (self.config.first_master_port, self.config.master_ports);
         let lowest_from = |from| taken.lowest_free(node, from).filter(|port| port - first < ports);
-        let turn = match self.follows(Rule::PortsTakeTurns) {
-            true => u16::try_from((self.next_allocation.0 + place) % u64::from(ports.max(1))).unwrap_or(0),
-            false => 0,
-        };
+        let turn = u16::try_from((self.next_allocation.0 + place) % u64::from(ports.max(1))).unwrap_or(0);
         let free = first.checked_add(turn).and_then(lowest_from).or_else(|| lowest_from(first));
         free.ok_or(Rejection::NoMasterPort(node))
     }

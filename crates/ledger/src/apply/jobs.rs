@@ -16,7 +16,6 @@ use crate::ids::{AllocationId, JobId};
 use crate::job::{Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
-use crate::rule::Rule;
 use crate::spec::JobSpec;
 use crate::state::{State, WaitingKey};
 use crate::units::LogTime;
@@ -242,9 +241,6 @@ impl State {
     pub(super) fn suspend_job(&mut self, id: JobId) -> Applied {
         let job = self.known_job(id)?;
         match job.state {
-            JobState::Moving if !self.follows(Rule::MovesGiveWay) => {
-                return Err(Rejection::IllegalTransition { job: id, state: job.state, action: "suspended" });
-            }
             JobState::Starting | JobState::Running | JobState::Moving => {
                 self.with_job(id, |job| job.parked = true);
                 self.begin_suspension(id, Reason::SuspendedByUser);

@@ -11,7 +11,6 @@ use crate::job::JobState;
 use crate::node::{Containment, NodeState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
-use crate::rule::Rule;
 use crate::spec::OnDisconnect;
 use crate::state::State;
 use crate::units::Epoch;
@@ -48,7 +47,7 @@ impl State {
             }
             AllocationPhase::Active | AllocationPhase::Ending => {
                 // One that could not be ended is no surer to have ended now.
-                if is_lost(&allocation, rank) && self.follows(Rule::LostUntilKnown) {
+                if is_lost(&allocation, rank) {
                     return;
                 }
                 let known_to_end = planted::is(Bug::SilenceBelieved)

@@ -26,10 +26,7 @@ mod retention;
 mod validate;
 mod windows;
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-
-use xxhash_rust::xxh3::Xxh3;
 
 pub use anew::{CORDONED_ANEW, NUMBERS_AHEAD, REVISIONS_AHEAD};
 
@@ -38,7 +35,6 @@ use crate::event::{EntryEvents, Event, Touched};
 use crate::ids::{JobId, RequestKey};
 use crate::level::{self, Level};
 use crate::rejection::Rejection;
-use crate::rule::Rule;
 use crate::state::{AnsweredRequest, State};
 use crate::units::{LogTime, Revision};
 
@@ -61,7 +57,7 @@ impl State {
         self.begin(at);
         let outcomes: Vec<Outcome> = requests.iter().map(|request| self.answer(request)).collect();
         self.remove_expired(requests.len());
-        self.finish(&outcomes);
+        self.finish();
         #[cfg(debug_assertions)]
         if self.revision.0.is_multiple_of(crate::laws::DEBUG_INTERVAL) || crate::laws::is_small(self) {
             let broken = crate::laws::check(self);
@@ -73,7 +69,7 @@ impl State {
     /// Notes an entry without commands, so that the revision follows the log.
     pub fn observe(&mut self, at: EntryPosition) {
         self.begin(at);
-        self.finish(&[]);
+        self.finish();
     }
 
     fn begin(&mut self, at: EntryPosition) {
@@ -82,22 +78,9 @@ impl State {
     }
 
     /// Closes the entry: history and digest.
-    fn finish(&mut self, outcomes: &[Outcome]) {
-        if !self.follows(Rule::DigestOfState) {
-            self.go_on_with_chain(outcomes);
-        }
+    fn finish(&mut self) {
         self.keep_events();
         self.settle_much();
-    }
-
-    /// The digest as the releases before levels computed it.
-    fn go_on_with_chain(&mut self, outcomes: &[Outcome]) {
-        let mut hasher = Xxh3::new();
-        (self.chain, self.revision, self.time).hash(&mut hasher);
-        outcomes.hash(&mut hasher);
-        self.pending_events.hash(&mut hasher);
-        hasher.write_u8(0);
-        self.chain = hasher.digest128();
     }
 
     fn keep_events(&mut self) {
@@ -134,7 +117,7 @@ impl State {
             }
             Err(rejection) => {
                 let refused = Outcome::Rejected(rejection);
-                if let Some(key) = request.key.filter(|_| self.follows(Rule::RefusalsLast)) {
+                if let Some(key) = request.key {
                     self.remember(key, &refused);
                 }
                 refused
@@ -195,7 +178,7 @@ impl State {
             Command::NoteKept { node, kept, gone } => self.note_kept(*node, kept, gone),
             Command::AdvanceMove { id, from, proceed } => self.advance_move(*id, *from, *proceed),
             Command::SettleLeases { changed_at } => self.settle_leases(*changed_at),
-            Command::Tick => Ok(Outcome::Done),
+            Command::Tick | Command::Drill => Ok(Outcome::Done),
             Command::RaiseLevel { to } => self.raise_level(*to),
         }
     }
@@ -209,7 +192,6 @@ impl State {
             return Err(Rejection::LevelHeld { in_force: self.level });
         }
         self.level = to;
-        self.watch_records();
         self.touched.push(Touched::Config);
         self.pending_events.push(Event::Config);
         Ok(Outcome::Done)

@@ -202,9 +202,7 @@ impl State {
     /// Whoever names the settings that the new ones were made from undoes nobody else's change.
     pub(super) fn set_config(&mut self, config: &PoolConfig, expected: Option<&PoolConfig>) -> Applied {
         check_config(config)?;
-        if self.follows(Rule::LateRequestsRemembered) {
-            check_request_retention(config)?;
-        }
+        check_request_retention(config)?;
         if expected.is_some_and(|expected| *expected != *self.config) {
             return Err(Rejection::ConfigChanged);
         }

@@ -13,7 +13,6 @@ use crate::ids::{AllocationId, JobId, NodeId, Rank};
 use crate::job::{Ending, Job, JobState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
-use crate::rule::Rule;
 use crate::state::State;
 
 impl State {
@@ -130,7 +129,6 @@ impl State {
     pub(super) fn settle_worker(&mut self, id: AllocationId, rank: Rank, exit: WorkerExit) {
         let node = self.allocations.get(&id).and_then(|allocation| allocation.worker(rank)).map(|worker| worker.node);
         let node = node.unwrap_or(NodeId(0));
-        let blame_takes_several_nodes = self.follows(Rule::BlameTakesSeveralNodes);
         // A worker says so itself, and only those that meet others are given ports.
         let job = self.allocations.get(&id).and_then(|allocation| self.jobs.get(&allocation.job));
         let meets_others = job.is_some_and(|job| job.spec.virtual_card.serves_across_nodes());
@@ -143,7 +141,7 @@ impl State {
             Some(MovePhase::Resuming) if cause == StopCause::StartFailed => {
                 (Ending::Requeue, Reason::StartFailed { message })
             }
-            _ => verdict(job, node, &judged, blame_takes_several_nodes),
+            _ => verdict(job, node, &judged),
         });
     }
 
@@ -182,7 +180,7 @@ impl State {
             if allocation.program(&job.spec.virtual_card, rank).is_some() {
                 self.device_worked(node, job.id);
             }
-            if !exit.succeeded() && allocation.workers.len() > 1 && self.follows(Rule::LossesExcuseGangs) {
+            if !exit.succeeded() && allocation.workers.len() > 1 {
                 // Whether that is the fault of another part is known only when all have stopped: those are counted on.
                 self.with_job(job.id, |known| known.node_faults = job.node_faults);
             }
@@ -209,13 +207,11 @@ impl State {
 
     /// Notes that the end of a worker decides how its attempt ends.
     fn note_decisive(&mut self, allocation: &Allocation, rank: Rank) {
-        if self.follows(Rule::FirstFailureDecides) {
-            self.with_job(allocation.job, |job| {
-                if let Some(attempt) = job.attempt_under_mut(allocation) {
-                    attempt.decisive = Some(rank);
-                }
-            });
-        }
+        self.with_job(allocation.job, |job| {
+            if let Some(attempt) = job.attempt_under_mut(allocation) {
+                attempt.decisive = Some(rank);
+            }
+        });
     }
 
     /// Returns whether the end of this worker explains the failure of another worker of its gang: programs fail when a
@@ -230,9 +226,7 @@ impl State {
         let card = &job.spec.virtual_card;
         let served = |first| allocation.program(card, first).is_none() && allocation.program(card, rank).is_some();
         let first = job.attempt_under(allocation).and_then(|attempt| attempt.decisive);
-        failed
-            && job.state == JobState::Completing
-            && (lost && self.follows(Rule::LossesExcuseGangs) || by_itself && first.is_some_and(served))
+        failed && job.state == JobState::Completing && (lost || by_itself && first.is_some_and(served))
     }
 
     /// An attempt did not end as it seemed, but as `reason` says.
@@ -300,7 +294,7 @@ fn has_served(job: &Job, allocation: &Allocation) -> bool {
 }
 
 /// The ending of an attempt one of whose workers ended with `exit`, and the reason.
-fn verdict(job: &Job, node: NodeId, exit: &WorkerExit, blame_takes_several_nodes: bool) -> (Ending, Reason) {
+fn verdict(job: &Job, node: NodeId, exit: &WorkerExit) -> (Ending, Reason) {
     if exit.succeeded() {
         return (Ending::Completed, Reason::Exited);
     }
@@ -312,7 +306,7 @@ fn verdict(job: &Job, node: NodeId, exit: &WorkerExit, blame_takes_several_nodes
         },
         StopCause::StartFailed => (failed, Reason::StartFailed { message: exit.message.clone() }),
         StopCause::NodeFault => {
-            let blamed = job.is_blamed_for(node, blame_takes_several_nodes);
+            let blamed = job.is_blamed_for(node);
             (if blamed { failed } else { Ending::Requeue }, Reason::NodeFault { node, message: exit.message.clone() })
         }
         // Whose fault that is cannot be told: it is tried again, and what cannot be restored is given up some day.

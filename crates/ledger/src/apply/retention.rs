@@ -5,7 +5,6 @@ use crate::event::{Event, Touched};
 use crate::ids::{JobId, REQUEST_AHEAD, RequestId};
 use crate::job::JobState;
 use crate::rejection::Rejection;
-use crate::rule::Rule;
 use crate::state::State;
 use crate::units::LogTime;
 
@@ -77,14 +76,14 @@ impl State {
     pub(super) fn may_be_forgotten(&self, id: RequestId) -> bool {
         let floor = self.request_floor;
         let says_something = floor != LogTime(0) && floor <= self.time.after(REQUEST_AHEAD);
-        self.follows(Rule::ForgottenRequestsRefused) && says_something && id.made_at().is_some_and(|made| made <= floor)
+        says_something && id.made_at().is_some_and(|made| made <= floor)
     }
 
     /// Returns whether an id was made within `REQUEST_AHEAD` of now, so that ids to come may be older. Such an id is
     /// remembered whatever the limits say: if it were forgotten, those ids would look old.
     fn is_of_now(&self, id: RequestId) -> bool {
         let lately = |made: LogTime| self.time.since(made) < REQUEST_AHEAD && made <= self.time.after(REQUEST_AHEAD);
-        self.follows(Rule::LateRequestsRemembered) && id.made_at().is_some_and(lately)
+        id.made_at().is_some_and(lately)
     }
 
     fn forget_request(&mut self, at: LogTime, id: RequestId) {

@@ -154,7 +154,7 @@ impl State {
             if !node.grantable() {
                 return Err(Ok(Rejection::NodeNotGrantable(worker.node)));
             }
-            if !self.carries(node, &job.spec.node_labels) {
+            if !node.description.carries(&job.spec.node_labels) {
                 return problem("a node does not carry the labels asked for");
             }
             if !has_card || !nodes.insert(worker.node) {

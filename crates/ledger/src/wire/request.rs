@@ -153,6 +153,7 @@ fn command_to_wire(command: &Command) -> Stored {
         }
         Command::SettleLeases { changed_at } => Stored::SettleLeases(stored::SettleLeases { changed_at: changed_at.0 }),
         Command::Tick => Stored::Tick(stored::Tick {}),
+        Command::Drill => Stored::Drill(stored::Drill {}),
         Command::RaiseLevel { to } => Stored::RaiseLevel(stored::RaiseLevel { to: to.number() }),
     }
 }
@@ -243,6 +244,7 @@ fn command_from_wire(command: Stored) -> Result<Command, FieldError> {
         },
         Stored::SettleLeases(settle) => Command::SettleLeases { changed_at: Revision(settle.changed_at) },
         Stored::Tick(stored::Tick {}) => Command::Tick,
+        Stored::Drill(stored::Drill {}) => Command::Drill,
         Stored::RaiseLevel(stored::RaiseLevel { to }) => {
             let level = Level::from_number(to).ok_or_else(|| FieldError::unknown_level("to", to))?;
             Command::RaiseLevel { to: level }

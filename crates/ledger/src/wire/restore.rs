@@ -157,11 +157,10 @@ impl Restore {
     }
 
     fn finish(self) -> Result<State, WireError> {
-        let trailer = self.trailer.ok_or_else(|| not_whole("its last record is missing"))?;
-        let header = self.header.ok_or_else(|| not_whole("its header is missing"))?;
-        if trailer.level != 0 && trailer.level != header.level {
-            return Err(not_whole(format!("it begins at level {} and ends at {}", header.level, trailer.level)));
+        if self.trailer.is_none() {
+            return Err(not_whole("its last record is missing"));
         }
+        let header = self.header.ok_or_else(|| not_whole("its header is missing"))?;
         if !self.history.is_sorted_by(|before, after| before.revision < after.revision) {
             return Err(not_whole("its events are not in order"));
         }
@@ -181,7 +180,7 @@ impl Restore {
     }
 }
 
-/// Compares what was read with what was written. Releases before levels wrote a digest of something else.
+/// Compares what was read with what was written.
 fn check_digest(state: &State, header: &stored::SnapshotHeader) -> Result<(), WireError> {
     let written = wide_from_wire("digest", &header.digest).map_err(|field| WireError::of(HEADER, field))?;
     let read = state.digest();
@@ -200,7 +199,6 @@ fn state_of_header(header: &stored::SnapshotHeader) -> Result<State, FieldError>
     state.revision = Revision(header.revision);
     state.time = LogTime(header.time_ms);
     state.level = Level::from_number(header.level).ok_or_else(|| FieldError::unknown_level("level", header.level))?;
-    state.chain = wide_from_wire("digest", &header.digest)?;
     state.config = Arc::new(config_from_wire(config).map_err(|error| error.under("config"))?);
     state.request_floor = LogTime(header.request_floor_ms);
     state.lease_ceiling = ceiling_of_header(header, &state.config.leases)?;

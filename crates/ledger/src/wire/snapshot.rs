@@ -16,7 +16,6 @@ use super::record::{answer_record, card_record, node_record, past_record};
 use super::stored::{self, snapshot_record::Record};
 use crate::ids::{AllocationId, CardId, JobId, MoveId, NodeId, RequestId};
 use crate::kept::Kept;
-use crate::rule::Rule;
 use crate::state::{PersistentMap, State};
 use crate::units::Revision;
 
@@ -112,9 +111,8 @@ impl SnapshotChunks {
                 .put_map(&state.history, after, |_, entry| Record::Entry(entry_to_wire(entry)))
                 .map_or(Section::Trailer, |last| Section::History(Some(last))),
             Section::Trailer => {
-                let level = if state.follows(Rule::SnapshotsEndWithLevel) { state.level.number() } else { 0 };
                 let records = *writer.records;
-                writer.put(Record::Trailer(stored::SnapshotTrailer { records, level }));
+                writer.put(Record::Trailer(stored::SnapshotTrailer { records }));
                 Section::End
             }
             Section::End => Section::End,
@@ -187,8 +185,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         next_allocation,
         next_move,
         compacted,
-        // The digest is made of them and of the rest, at one level or another.
-        chain: _,
+        // The digest is made of it and of this header.
         records_sum: _,
         // Written as records of their own.
         nodes: _,

@@ -100,7 +100,7 @@ pub fn spec_to_wire(spec: &JobSpec) -> v1::JobSpec {
             grace: Some(duration_to_wire(checkpoint.grace)),
             every: checkpoint.every.map(duration_to_wire),
             keep: checkpoint.keep.unwrap_or(0),
-            // Not said where members of older releases may read it.
+            // Not written where it means what its absence means.
             fallback: match checkpoint.fallback {
                 CheckpointMode::Requeue => 0,
                 fallback => fallback.to_wire(),

@@ -231,6 +231,7 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         any::<u64>().prop_map(|changed_at| Command::SettleLeases { changed_at: Revision(changed_at) }),
         Just(Command::Tick),
+        Just(Command::Drill),
         prop::sample::select(&Level::ALL[..]).prop_map(|to| Command::RaiseLevel { to }),
     ]
 }

@@ -48,11 +48,12 @@ pub fn commands() -> Vec<Command> {
         Command::AdvanceMove { id: MoveId(4), from: MovePhase::Transferring, proceed: true },
         Command::SettleLeases { changed_at: Revision(41) },
         Command::Tick,
+        Command::Drill,
         Command::RaiseLevel { to: Level::One },
     ]
 }
 
-/// Commands with the fields that were added after the first files were written, under the names of their own files.
+/// Commands with other fields than those, under the names of their own files.
 pub fn additions() -> Vec<(&'static str, Command)> {
     let node = full_node();
     let queue = QueueSettings { packing: Some(Packing::Stack), ..queue() };

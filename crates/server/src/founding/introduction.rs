@@ -6,7 +6,7 @@ use tessera_connection::{ConnectError, Outbound, Terms};
 use tessera_consensus::{Identity, MemberId};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
 const MEMBER: &str = "tessera-member-id";
@@ -63,7 +63,7 @@ pub async fn introduce(
     }
 }
 
-/// The highest release level that the process at `address` can apply; `None` when it is of a release that does not say.
+/// The highest release level that the process at `address` can apply.
 ///
 /// # Errors
 /// [`IntroduceError`]: what is not known of a process that cannot be asked must not be taken for good.
@@ -71,12 +71,11 @@ pub(crate) async fn highest_level_of(
     outbound: &Outbound,
     address: &str,
     deadline: Instant,
-) -> Result<Option<u32>, IntroduceError> {
+) -> Result<u32, IntroduceError> {
     let asked = async {
         let channel = connect(outbound, address).await?;
         match ClusterServiceClient::new(channel).get_cluster_status(v1::GetClusterStatusRequest {}).await {
-            Ok(status) => Ok(Some(status.into_inner().highest_level)),
-            Err(status) if status.code() == Code::Unimplemented => Ok(None),
+            Ok(status) => Ok(status.into_inner().highest_level),
             Err(status) => Err(IntroduceError::Refused { address: address.to_owned(), status: Box::new(status) }),
         }
     };

@@ -1,11 +1,10 @@
 //! A mutation is made once and answered the same, however often it is sent and whoever leads (law L3).
 
 use tessera_api::v1::{self, ErrorReason};
-use tessera_ledger::{Command, Outcome};
 use tonic::Code;
 
 use crate::services::support::fixture::{node, spec, submission};
-use crate::services::support::{Cluster, assert_refused, id, propose, within};
+use crate::services::support::{Cluster, assert_refused, id, within};
 
 #[tokio::test]
 async fn the_same_request_is_answered_the_same_and_another_under_its_id_is_refused() {
@@ -79,8 +78,6 @@ async fn over_a_leader_change_nothing_is_lost_and_nothing_is_made_twice() {
 async fn a_request_that_was_refused_is_not_made_when_a_copy_of_it_comes_late() {
     let cluster = Cluster::of(1).await;
     node(&cluster, "n0", &[10]).await;
-    let to = tessera_ledger::Level::NEWEST;
-    propose(&cluster.members[0].pool, Command::RaiseLevel { to }).await;
     let mut jobs = cluster.members[0].clients.jobs.clone();
     let mut request = submission(1);
     request.spec.get_or_insert_default().queue = "later".to_owned();
@@ -101,9 +98,6 @@ async fn a_request_that_was_forgotten_is_refused_and_never_made_again() {
     node(&cluster, "n0", &[10]).await;
     let clients = &cluster.members[0].clients;
     let (mut jobs, mut pool) = (clients.jobs.clone(), clients.pool.clone());
-    let to = tessera_ledger::Level::NEWEST;
-    let (_, raised) = propose(&cluster.members[0].pool, Command::RaiseLevel { to }).await;
-    assert_eq!(raised, Outcome::Done);
     let few = tessera_ledger::PoolConfig { request_limit: 2, ..Default::default() };
     let config = Some(tessera_api::pool_view::config(&few));
     let set = v1::SetPoolConfigRequest { request_id: id(), config, expected: None };

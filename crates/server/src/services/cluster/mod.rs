@@ -131,8 +131,9 @@ impl ClusterApi {
             .await
             .map_err(|error| not_made_member(address, &error))?;
         let in_force = self.desk.pool.view().current().level();
-        // A process that does not say is found out when it is introduced.
-        let Some(highest) = highest.filter(|highest| *highest < in_force.number()) else { return Ok(()) };
+        if highest >= in_force.number() {
+            return Ok(());
+        }
         let text = format!(
             "the process at {address} was not made a member: its release goes up to level {highest}, and level {in_force} is in \
              force in this pool; start it with the release that the other members run"
