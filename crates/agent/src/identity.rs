@@ -25,17 +25,14 @@ const KEEP_AGAIN: Duration = Duration::from_secs(1);
 pub struct Identity {
     /// Made at the first start: a name belongs to the first identity that used it.
     pub uid: String,
-    /// Under another one the pool would take it for a second node; empty before the first session, and in those of
-    /// earlier releases.
-    #[serde(default)]
+    /// Under another one the pool would take it for a second node; empty before the first session.
     pub node_name: String,
     /// Raised by one at every start.
     pub incarnation: u64,
     pub highest_term: Term,
     /// The pool; empty before the first session.
     pub cluster_id: String,
-    /// The place of the folder when the identity was used last; absent in identities of earlier releases.
-    #[serde(default)]
+    /// The place of the folder when the identity was used last; `None`: it was not used yet.
     pub place: Option<FolderPlace>,
 }
 

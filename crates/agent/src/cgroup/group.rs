@@ -24,11 +24,9 @@ pub struct Limits {
     /// CPU time in thousandths of a core.
     pub cpu_millicores: Option<u64>,
     /// True if the worker gets more CPU time while nobody else wants it.
-    #[serde(default)]
     pub cpu_elastic: bool,
     pub memory_bytes: Option<u64>,
     /// Processes and threads at once.
-    #[serde(default)]
     pub processes: Option<u64>,
 }
 

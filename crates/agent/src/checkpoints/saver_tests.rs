@@ -110,10 +110,9 @@ async fn what_a_program_saved_is_kept_also_when_it_is_killed_while_that_is_packe
     assert_eq!(sequences(&shelf), [1]);
 }
 
-/// An agent of before counted by the time of day, which was set back by an hour since: what is saved next is newer than
-/// what was.
+/// The numbers of saves continue behind those of the agent that ran before.
 #[tokio::test(start_paused = true)]
-async fn numbers_go_on_when_the_time_of_day_is_set_back() {
+async fn numbers_go_on_after_those_of_the_agent_before() {
     let data = tempfile::tempdir().expect("a folder");
     let folder = WorkerFolder::at(data.path().join("worker"));
     std::fs::create_dir_all(folder.path()).expect("made");

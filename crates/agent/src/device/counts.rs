@@ -47,9 +47,7 @@ struct Written {
     operations: u64,
     bytes: u64,
     memory_used: u64,
-    #[serde(default)]
     queued_bytes: u64,
-    #[serde(default)]
     processor_time: bool,
 }
 

@@ -68,7 +68,6 @@ pub struct Plan {
     /// The slices of the worker, with a server for each. The first one of the card serves the program.
     pub slices: Vec<PlannedSlice>,
     /// This worker's part of a card over several nodes; `None`: the card lies on one node, or on others alone.
-    #[serde(default)]
     pub across: Option<Across>,
 }
 

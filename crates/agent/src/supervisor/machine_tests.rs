@@ -286,7 +286,7 @@ fn saving_stop() -> Request {
 
 fn image() -> Box<ImageRecord> {
     let text = r#"{"format":1,"node":"n","criu":"4.2","root":2,"free_from":9,"outputs":[1,2],"connections":"none",
-        "user":5,"group":5}"#;
+        "on_cards":[],"user":5,"group":5}"#;
     Box::new(serde_json::from_str(text).expect("a record"))
 }
 

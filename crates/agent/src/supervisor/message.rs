@@ -25,7 +25,6 @@ pub struct Launch {
     /// Its job, for people.
     pub job: u64,
     /// The time at which the agent began to start it, in milliseconds since the Unix epoch.
-    #[serde(default)]
     pub ordered_unix_ms: Option<u64>,
     pub fence: Fence,
     /// Until when it may run; `None`: it may run on without (on_disconnect: keep).
@@ -33,21 +32,16 @@ pub struct Launch {
     /// Program and arguments; never empty.
     pub command: Vec<String>,
     /// Under which identity it runs; `None`: that of the agent.
-    #[serde(default)]
     pub account: Option<Account>,
     /// True if it runs in a PID namespace, which ends with its supervisor. A host that promised one and cannot make it
     /// does not start the worker.
-    #[serde(default)]
     pub contained: bool,
     /// True if it begins as a process of ours that gives it a device.
-    #[serde(default)]
     pub has_device: bool,
     /// The plan by which its processes are dumped when it is to be saved, and restored; `None`: its job does not want
     /// that.
-    #[serde(default)]
     pub image: Option<ImagePlan>,
     /// The process that runs beside the program and has its card; `None`: there is none.
-    #[serde(default)]
     pub companion: Option<CompanionPlan>,
     /// The whole environment.
     pub environment: BTreeMap<String, String>,
@@ -69,7 +63,6 @@ pub struct Launch {
     /// The longest time that a kill may take before it counts as unconfirmed.
     pub kill_confirmation: Duration,
     /// The furthest that a lease may reach from now, whoever grants it.
-    #[serde(default = "longest_lease")]
     pub longest_lease: Duration,
 }
 
@@ -81,13 +74,7 @@ pub struct CompanionPlan {
     /// Its whole environment.
     pub environment: BTreeMap<String, String>,
     /// Memory of the whole card in MiB: what is saved of it is no more.
-    #[serde(default)]
     pub card_mib: u64,
-}
-
-/// The default of a supervisor of this release for an agent that names no longest lease.
-const fn longest_lease() -> Duration {
-    crate::config::LONGEST_LEASE
 }
 
 /// From the agent.
@@ -105,7 +92,6 @@ pub enum Request {
         policy: StopPolicy,
         cause: Cause,
         /// True if its job is to resume later: its processes are dumped first, where they can be.
-        #[serde(default)]
         save: bool,
     },
     /// Dump its processes and let them go on, unless they are being dumped.

@@ -98,7 +98,6 @@ pub struct Status {
     /// The worker's first process; its process group and session have the same number.
     pub process: Option<ProcessId>,
     /// The init of its PID namespace; `None` where the host gives none.
-    #[serde(default)]
     pub init: Option<ProcessId>,
     pub group: GroupRecord,
     pub fence: Fence,
@@ -111,28 +110,21 @@ pub struct Status {
     /// True unless a kill was needed before its first process had ended.
     pub within_grace: bool,
     /// The data for a restore, once its processes were dumped, all of them.
-    #[serde(default)]
     pub image: Option<ImageRecord>,
     /// The newest image of its processes that was made while they ran.
-    #[serde(default)]
     pub snapshot: Option<Snapshot>,
     /// The reason that kept its processes from being saved; empty: there was none.
-    #[serde(default)]
     pub not_saved: String,
     /// One sentence for people.
     pub message: String,
     /// The time at which its agent began to start it, in milliseconds since the Unix epoch.
-    #[serde(default)]
     pub ordered_unix_ms: Option<u64>,
     /// The time at which its process started, on the clock of the host, which nobody sets.
-    #[serde(default)]
     pub started_boot: Option<BootTime>,
     pub started_unix_ms: Option<u64>,
     /// The time at which it was told to stop or its first process ended by itself, whichever was first.
-    #[serde(default)]
     pub ending_unix_ms: Option<u64>,
     /// The time at which its first process ended.
-    #[serde(default)]
     pub exited_unix_ms: Option<u64>,
     pub stopped_unix_ms: Option<u64>,
 }

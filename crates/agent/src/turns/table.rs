@@ -115,7 +115,7 @@ impl Table {
             if !self.seats.contains_key(&tenant.worker) {
                 match Seat::take(&self.folders.of(tenant.worker), group).await {
                     Ok(seat) => drop(self.seats.insert(tenant.worker, seat)),
-                    // It ends just now, or is of a release that knows no turns: it is tried again.
+                    // It ends just now: it is tried again.
                     Err(error) => {
                         tracing::debug!(worker = %tenant.worker, %error, "a worker cannot be given turns");
                         continue;

@@ -78,15 +78,13 @@ struct NotedSave {
     hash: Vec<u8>,
     ticket: String,
     shared: bool,
-    #[serde(default)]
     mode: i32,
 }
 
 /// The retention of a settled worker's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Settled {
-    /// 0: an agent of an earlier release noted the worker, and with it until when its output is kept.
-    #[serde(default)]
+    /// The time at which the agent noted that the worker is over, in milliseconds since the Unix epoch.
     settled_unix_ms: u64,
     /// Until when output is kept, or was; `None`: its job does not say, so that it goes by what holds when one looks.
     expires_unix_ms: Option<u64>,

@@ -104,11 +104,12 @@ fn output_of_a_job_that_does_not_say_goes_by_what_the_pool_says_now() {
 }
 
 #[test]
-fn what_an_earlier_release_noted_of_output_holds() {
+fn output_of_a_job_that_says_how_long_is_kept_for_that() {
     let (_data, folders) = folders();
     let folder = begun(&folders);
     let note = |expires: u64| {
-        fs::write(folder.file(SETTLED_FILE), format!(r#"{{"expires_unix_ms":{expires},"removed":false}}"#))
+        let noted = format!(r#"{{"settled_unix_ms":1,"expires_unix_ms":{expires},"removed":false}}"#);
+        fs::write(folder.file(SETTLED_FILE), noted)
     };
     note(unix_millis() + 3_600_000).expect("writable");
     assert_eq!(folders.remove_expired(Some(Duration::ZERO)).expect("readable"), 0);

@@ -20,11 +20,7 @@ use crate::supervisor::image::ImagePlan;
 
 /// Returns whether the worker is restored from an image of its processes.
 pub(super) fn goes_on_from_image(order: &wire::WorkerOrder) -> bool {
-    order.from.as_ref().is_some_and(|from| match from.mode() {
-        // A leader of an older release does not say it.
-        wire::CheckpointMode::Unspecified => is_transparent(order),
-        mode => mode == wire::CheckpointMode::Transparent,
-    })
+    order.from.as_ref().is_some_and(|from| from.mode() == wire::CheckpointMode::Transparent)
 }
 
 /// Returns whether the worker's program finds what it wrote.

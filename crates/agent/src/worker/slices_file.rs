@@ -17,7 +17,6 @@ struct Entry {
     card_index: u32,
     share_thousandths: u32,
     memory_mib: u64,
-    #[serde(default)]
     elastic: bool,
 }
 

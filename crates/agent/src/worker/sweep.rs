@@ -216,7 +216,7 @@ mod tests {
         let mut status = Status::new(worker, 5, fence, "another boot".to_owned());
         (status.phase, status.cause) = (Phase::Stopping, Some(Cause::Ordered));
         let image = r#"{"format":1,"node":"n","criu":"4.2","root":2,"free_from":9,"outputs":[1,2],"connections":"none",
-            "user":5,"group":5}"#;
+            "on_cards":[],"user":5,"group":5}"#;
         status.image = Some(serde_json::from_str(image).expect("a record"));
         status.store(folder.path()).expect("stored");
         let folder = WorkerFolder::at(folder.path());

@@ -207,7 +207,7 @@ fn how_long_the_pool_has_output_kept_follows_each_lease() {
     assert_eq!(told(Some(3_600)), Some(Duration::from_secs(3_600)));
     assert_eq!(told(Some(3)), Some(Duration::from_secs(3)), "it was changed within the session");
     assert_eq!(told(Some(-1)), None, "nonsense changes nothing");
-    assert_eq!(told(None), None, "a leader of an earlier release does not say");
+    assert_eq!(told(None), None, "it stays as it was");
 }
 
 #[test]

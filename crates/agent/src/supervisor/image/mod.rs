@@ -90,7 +90,6 @@ pub struct ImagePlan {
     /// The folder for images that are made while it runs, each in a folder of its number.
     pub snapshots: PathBuf,
     /// True if images are packed onto the disk on which they are made.
-    #[serde(default)]
     pub is_packed_here: bool,
     /// The checkpoint that it goes on from.
     pub from: Option<PathBuf>,
@@ -113,7 +112,6 @@ pub struct ImageRecord {
     /// The treatment of its TCP connections when it resumes.
     pub connections: Connections,
     /// Its processes, as they see themselves, that have state on graphics cards.
-    #[serde(default)]
     pub on_cards: Vec<i32>,
     /// User and group that it runs as.
     pub user: u32,
@@ -297,7 +295,7 @@ mod tests {
     fn what_is_said_of_an_image_is_bounded_and_read_through_no_link() {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, elsewhere) = (folder.path().join(RECORD_FILE), folder.path().join("elsewhere"));
-        let record = r#"{"format":1,"node":"a","criu":"4.0","root":300,"free_from":301,"outputs":[1,2],
+        let record = r#"{"format":1,"node":"a","criu":"4.0","root":300,"free_from":301,"outputs":[1,2],"on_cards":[],
             "connections":"none","user":1,"group":1}"#;
         let load = |said: &str| {
             fs::write(&file, said).expect("written");

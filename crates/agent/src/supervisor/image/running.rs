@@ -90,7 +90,7 @@ mod tests {
         let mut command = Command::new("head");
         let child = command.args(["-c", "1000000", "/dev/zero"]).stdout(end).spawn().expect("it runs");
         let record = r#"{"format":1,"node":"n","criu":"4.2","root":2,"free_from":9,"outputs":[1,2],"connections":"none",
-            "user":5,"group":5}"#;
+            "on_cards":[],"user":5,"group":5}"#;
         let record = Box::new(serde_json::from_str(record).expect("a record"));
         let pid = child.id().cast_signed();
         let running = Running { pid, says, step: Step::Restore, record, ended: Vec::new(), until: None };
