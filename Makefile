@@ -62,6 +62,8 @@ lint: compile
 	python3 deploy/reasons.py --check
 	python3 docs/benchmarks/tables.py --check
 	python3 tests/suite.py --check
+	cargo fetch --locked --quiet --target "$$(rustc --print host-tuple)"
+	cargo deny --offline --locked --log-level error check --deny unmatched-skip licenses bans sources
 	python3 tests/libraries.py
 	python3 tests/language.py
 

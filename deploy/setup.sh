@@ -135,13 +135,21 @@ criu_checked() {
         say "\`criu check\` fails: programs cannot be dumped here"
 }
 
-# Makes Debian packages. Quick to build rather than quick: it packs a few files.
-cargo_deb() {
-    [ -x "$cache/bin/cargo-deb" ] && return
-    say "building cargo-deb, once: a minute"
-    env -u CARGO_BUILD_BUILD_DIR -u RUSTC_WORKSPACE_WRAPPER CARGO_TARGET_DIR="$cache/cargo-deb-build" \
-        CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off cargo install cargo-deb --version 3.8.0 --locked --quiet --no-default-features --root "$cache" >&2
-    rm -rf "$cache/cargo-deb-build"
+# A program of cargo, quick to build rather than quick: cargo_tool NAME VERSION.
+cargo_tool() {
+    local name=$1 version=$2 build=$cache/$1-build
+    [ ! -x "$cache/bin/$name" ] || [ "$(cat "$cache/bin/$name.version" 2>/dev/null)" != "$version" ] || return 0
+    say "building $name, once: a minute"
+    env -u CARGO_BUILD_BUILD_DIR -u RUSTC_WORKSPACE_WRAPPER CARGO_TARGET_DIR="$build" CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
+        CARGO_PROFILE_RELEASE_LTO=off cargo install "$name" --version "$version" --locked --quiet --no-default-features --force --root "$cache" >&2
+    rm -rf "$build"
+    echo "$version" >"$cache/bin/$name.version"
+}
+
+# What makes Debian packages, and what checks the licences of libraries.
+cargo_tools() {
+    cargo_tool cargo-deb 3.8.0
+    cargo_tool cargo-deny 0.20.2
 }
 
 # axe-core alone, which finds what some people cannot use on a page.
@@ -202,7 +210,7 @@ clippy_compiles() {
 }
 
 command -v cargo >/dev/null || {
-    say "no cargo: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml") or newer first, with rustup"
+    say "no cargo: install Rust $(sed -n 's/^channel = "\(.*\)"/\1/p' "$root/rust-toolchain.toml") first, with rustup"
     exit 1
 }
 if [ "$what" = simulation ]; then
@@ -285,7 +293,7 @@ case $what in
 esac
 wait "$rocksdb"
 variables=$(cat "$made")
-case $what in test | operating | suite) cargo_deb ;; esac
+case $what in test | operating | suite) cargo_tools ;; esac
 
 echo "$variables"
 cargo_folders ""
