@@ -1,4 +1,4 @@
-//! Functions that C++ calls, and the state they work on. `python/tessera/csrc/transport.h` says the same in C++.
+//! Functions that C++ calls, and the state they work on. `python/tessera/csrc/wire/transport.h` says the same in C++.
 #![allow(unsafe_code)] // What is called from C++ gets pointers.
 
 use std::{

@@ -3,6 +3,11 @@
 PyTorch's C++ interface changes with every version, so that no wheel can carry the dispatcher ready made. What is built lies in a
 folder named by the versions and the sources, under `TESSERA_BUILD` or the user's cache; `python -m tessera.build` builds it ahead of
 the first use.
+
+The sources (`csrc`) are three folders. `program` is the device of a program: it takes operators, works out shapes, keeps what it told and
+tells errors. `server` computes for a slice server, alone or with those of a card's other slices. `wire` is the language between them, and
+the tables of functions that Rust gives to both; it includes nothing of the other two, which include nothing of each other.
+`module.cpp` hands both to Python.
 """
 
 import fcntl
@@ -23,7 +28,7 @@ PARTS = 4
 def folder() -> pathlib.Path:
     """Where this version is kept."""
     kept = os.environ.get("TESSERA_BUILD") or pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tessera" / "torch"
-    text = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))
+    text = b"".join(path.read_bytes() for path in sorted(SOURCES.rglob("*")) if path.is_file())
     digest = hashlib.sha256(text).hexdigest()[:12]
     return pathlib.Path(kept) / f"{torch.__version__}-{sys.implementation.cache_tag}-{digest}"
 
@@ -61,7 +66,9 @@ def _build(ready: pathlib.Path, verbose: bool):
         # leaves behind for ever; nobody else can hold it here.
         fcntl.flock(file, fcntl.LOCK_EX)
         (work / "lock").unlink(missing_ok=True)
-        module = compile_and_load("_dispatcher", _parts(work), build_directory=str(work), extra_cflags=flags, verbose=verbose)
+        module = compile_and_load(
+            "_dispatcher", _parts(work), build_directory=str(work), extra_cflags=flags, extra_include_paths=[str(SOURCES)], verbose=verbose
+        )
         ready.parent.mkdir(parents=True, exist_ok=True)
         temporary = ready.with_suffix(f".{os.getpid()}")
         shutil.copy(work / "_dispatcher.so", temporary)
@@ -71,7 +78,7 @@ def _build(ready: pathlib.Path, verbose: bool):
 
 def _parts(work: pathlib.Path) -> list[str]:
     """Files that include the sources."""
-    sources = sorted(SOURCES.glob("*.cpp"))
+    sources = sorted(SOURCES.rglob("*.cpp"))
     parts = [work / f"part-{part}.cpp" for part in range(PARTS)]
     for part, path in enumerate(parts):
         text = "".join(f'#include "{source}"\n' for source in sources[part::PARTS])

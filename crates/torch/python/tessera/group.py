@@ -2,7 +2,7 @@
 
 The first server (rank 0) listens for the others at an address of its own. Each comes there with the token of the epoch, as another slice
 server and not as a program, and says what it has; when all are there they begin together. What each does with an operation is decided in
-C++ (csrc/group.h); tensors travel by `torch.distributed` only, with the backend of the device where all are devices of one kind, and with
+C++ (csrc/server/group.h); tensors travel by `torch.distributed` only, with the backend of the device where all are devices of one kind, and with
 gloo through the memory of their hosts otherwise.
 """
 

@@ -4,12 +4,13 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "client.h"
-#include "generator.h"
-#include "group.h"
+#include "program/client.h"
+#include "program/generator.h"
+#include "server/group.h"
+
+namespace tessera {
 
 namespace py = pybind11;
-using namespace tessera;
 
 using Released = py::call_guard<py::gil_scoped_release>;
 
@@ -209,9 +210,11 @@ static void bind_server(py::module& m) {
       .def_readonly("peak", &Executor::peak);
 }
 
+}  // namespace tessera
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   // Errors of PyTorch's own kinds reach Python as those.
-  py::register_local_exception_translator([](std::exception_ptr error) {
+  pybind11::register_local_exception_translator([](std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
     } catch (torch::PyTorchError& e) {
@@ -222,7 +225,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       torch::translate_exception_to_python(error);
     }
   });
-  bind_program(m);
-  bind_graphs(m);
-  bind_server(m);
+  tessera::bind_program(m);
+  tessera::bind_graphs(m);
+  tessera::bind_server(m);
 }
