@@ -84,11 +84,8 @@ pub const OWN_VARIABLES: [&str; 6] =
 pub const OWN_PREFIX: &str = "TESSERA_";
 /// Names with that beginning that a job sets, and what it can set them to: how its device works (docs/device.md). A
 /// slice server knows no other words, and one that does not come up is held against its node.
-pub const CHOSEN_VARIABLES: [(&str, &[&str]); 3] = [
-    ("TESSERA_DISPATCHER", &["compiled", "python"]),
-    ("TESSERA_SPLIT", &["auto", "one", "layers", "batch"]),
-    ("TESSERA_SLOWER", &["warn", "refuse"]),
-];
+pub const CHOSEN_VARIABLES: [(&str, &[&str]); 2] =
+    [("TESSERA_SPLIT", &["auto", "one", "layers", "batch"]), ("TESSERA_SLOWER", &["warn", "refuse"])];
 
 /// Refuses a text that is longer than a name.
 ///

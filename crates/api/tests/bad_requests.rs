@@ -130,7 +130,7 @@ fn names_and_labels_must_fit_everywhere() {
 fn words_for_devices_are_those_of_slice_servers() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../torch/python/tessera");
     let file = |name| fs::read_to_string(python.join(name)).expect("the sources of the wheel");
-    let servers = file("plan.py") + &file("slice.py") + &file("dispatchers.py");
+    let servers = file("plan.py") + &file("slice.py");
     for (variable, words) in limits::CHOSEN_VARIABLES {
         let listed = words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
         assert!(

@@ -23,7 +23,7 @@ import serving
 import torch
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-ISSUE, IN_PYTHON = 5.0, 40.0  # microseconds of each operation, by either dispatcher
+ISSUE = 5.0  # microseconds of each operation
 ROUND_TRIP = 15.0  # microseconds
 COPIES = 2.0  # GiB/s at least
 STEPS = 1.15  # of a step on the processor itself
@@ -71,16 +71,16 @@ def serves(*options, memory="4GiB", **more):
             yield server
 
 
-def alone(what, dispatcher="compiled"):
+def alone(what):
     """The figures on a card that is all of the processor."""
     with serves() as server:
-        return figures_of(start(what, "tessera", environment={**server.environment(), "TESSERA_DISPATCHER": dispatcher}))
+        return figures_of(start(what, "tessera", environment=server.environment()))
 
 
 def near():
     """On the host of the slice server."""
     local = figures_of(start("everything", serving.DEVICE, environment=ONE_THREAD))
-    card, in_python = alone("everything"), alone("everything", "python")
+    card = alone("everything")
     table = Table("On the host", "Program and server on one host, over a Unix socket.", "what", "virtual card", "local")
     for name, value in card.items():
         beside = f"{local[name]:.4g}" if name in local else ""
@@ -97,10 +97,6 @@ def near():
         else:
             # A decoder is asked for only when it is recorded: nobody decodes op by op who is in a hurry.
             table.row(name, value, "ms", beside, most=None if "decoder" in name else STEPS * local[name])
-    for name, value in in_python.items():
-        if name.startswith(("issue", "step")):
-            of_issue, beside = name.startswith("issue"), f"{local[name]:.4g}" if name in local else ""
-            table.row(f"{name}, dispatcher in Python", value, "us" if of_issue else "ms", beside, most=IN_PYTHON if of_issue else None)
     return table
 
 

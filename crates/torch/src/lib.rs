@@ -1,12 +1,10 @@
 //! `tessera._native`: the transport and the gate of `tessera-slice`, for Python and, through a table of functions,
 //! for C++.
 //!
-//! The dispatcher in C++ issues an operation in a microsecond or two and must not go through Python for its frames. It
+//! The dispatcher, which is in C++, issues an operation in a microsecond or two and must not go through Python for its frames. It
 //! gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that
-//! gave it. The dispatcher in Python has its queue here (`queue.rs`), and what PyTorch takes for memory (`held.rs`).
+//! gave it.
 
-mod held;
-mod queue;
 mod table;
 
 use std::{
@@ -304,6 +302,5 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Taken", module.py().get_type::<Taken>())?;
     module.add_class::<Connection>()?;
     module.add_class::<Listener>()?;
-    module.add_class::<queue::Queue>()?;
     module.add_class::<Gate>()
 }

@@ -1,12 +1,8 @@
 """Attention is one operator on the card: what it gives, what it takes, and where other devices than a processor compute it."""
 
-import os
-
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-
-from tessera import dispatchers
 
 CARD = torch.device("tessera")
 KEPT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -113,7 +109,6 @@ def test_who_asks_for_a_way_has_it():
         torch.testing.assert_close(scaled_dot_product_attention(*inputs).cpu(), composed.cpu())
 
 
-@pytest.mark.skipif(os.environ.get(dispatchers.VARIABLE) == "python", reason="only the compiled module has it, as servers do")
 @pytest.mark.parametrize("how", [MASKS["none"], MASKS["causal"], MASKS["of pairs"]], ids=["none", "causal", "of pairs"])
 def test_devices_without_such_a_kernel_compute_the_same(how):
     """Here on a processor, as any other device would: it goes back without the sums of the way there."""

@@ -49,7 +49,7 @@ some = distributed.new_group([0, 1]); distributed.all_reduce(again := own.clone(
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.ReLU(), torch.nn.Linear(16, 2)).to(device)
-together = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=os.environ.get("TESSERA_DISPATCHER") != "python")
+together = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
 optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
 inputs, answers = torch.randn(32, 8), torch.randint(0, 2, (32,))
 for _ in range(6):
@@ -58,16 +58,16 @@ for _ in range(6):
 said["trained"] = torch.cat([part.flatten() for part in model.parameters()]).tolist()
 print(json.dumps(said))
 # Who does not end what exchanges something ends it with the program.
-if os.environ.get("TESSERA_DISPATCHER") != "python": distributed.destroy_process_group()
+distributed.destroy_process_group()
 """
 
 
-def run(device, servers, *backend, environment=()):
+def run(device, servers, *backend):
     """What both programs print."""
     port, programs = str(free_port()), []
     for rank, server in enumerate(servers):
         own = server.environment() if server else {**os.environ, "TESSERA_SLICES": ""}
-        own |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **dict(environment)}
+        own |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         own["PYTHONFAULTHANDLER"] = "1"
         command = [sys.executable, "-c", PROGRAM, device, *backend]
         programs.append(ready.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
@@ -85,11 +85,11 @@ def at_the_processor():
     return run("cpu", [None, None], "gloo")
 
 
-@pytest.mark.parametrize("dispatcher, backend", [("compiled", ["gloo"]), ("compiled", []), ("python", ["cpu:gloo,tessera:tessera"])])
-def test_programs_exchange_what_is_on_their_cards_and_train_together(folder, at_the_processor, dispatcher, backend):
+@pytest.mark.parametrize("backend", [["gloo"], [], ["cpu:gloo,tessera:tessera"]])
+def test_programs_exchange_what_is_on_their_cards_and_train_together(folder, at_the_processor, backend):
     servers = [serving.Server(folder) for _ in range(2)]
     try:
-        said = run("tessera", servers, *backend, environment={"TESSERA_DISPATCHER": dispatcher})
+        said = run("tessera", servers, *backend)
     finally:
         for server in servers:
             server.stop()

@@ -1,12 +1,11 @@
-"""Where a device and the processor part easily, with either dispatcher: what a program sees is the processor's, or a refusal."""
+"""Where a device and the processor part easily: what a program sees is the processor's, or a refusal."""
 
+import copy
 import os
 
 import pytest
 import torch
 from torch import nn
-
-from tessera import dispatchers
 
 CARD = torch.device("tessera")
 
@@ -69,22 +68,43 @@ def test_complex_numbers_are_conjugated_in_place():
     assert values.cpu().tolist() == [1 - 2j, 3 + 1j]
 
 
-def test_what_grows_keeps_its_aliases_or_is_refused():
+def test_what_grows_keeps_its_aliases():
     values = torch.arange(6.0).to(CARD)
     alias = values[1:4]
-    if os.environ.get(dispatchers.VARIABLE) == "python":
-        with pytest.raises(NotImplementedError, match="compiled dispatcher"):
-            values.resize_(100)
-        del alias
-        values.resize_(8)
-    else:
-        values.resize_(100)
-        values.fill_(5)
-        alias.resize_(20)
-        assert values.sum().item() == 500
-        values.resize_(8)
-        values.copy_(torch.arange(8.0))
+    values.resize_(100)
+    values.fill_(5)
+    alias.resize_(20)
+    assert values.sum().item() == 500
+    values.resize_(8)
+    values.copy_(torch.arange(8.0))
     assert values[:6].cpu().tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_storages_grow_are_shared_and_are_freed():
+    before = torch.tessera.memory_allocated()
+    values = torch.arange(6.0).to(CARD)
+    out = torch.empty(0, device=CARD)
+    torch.add(values, 1, out=out)
+    assert out.tolist() == [1, 2, 3, 4, 5, 6]
+    found = torch.empty(0, dtype=torch.long, device=CARD)
+    assert torch.nonzero(values > 3, out=found).flatten().tolist() == [4, 5]
+    one, other = copy.deepcopy((out, out))
+    assert one is other and one.tolist() == out.tolist()
+    square = torch.empty(0, device=CARD).set_(out.untyped_storage(), 1, (2, 2), (1, 2))
+    square.zero_()
+    assert out.tolist() == [1, 0, 0, 0, 0, 6] and one[1] == 2
+    assert torch.UntypedStorage(8, device=CARD).nbytes() == 8
+    del values, out, found, one, other, square
+    torch.tessera.synchronize()
+    assert torch.tessera.memory_allocated() == before == torch.tessera.slice_status()["memory_used"]
+
+
+def test_mixed_precision_runs_what_pytorch_says_in_which_precision():
+    a, x = torch.randn(4, 4).to(CARD), torch.randn(4, 4, dtype=torch.bfloat16).to(CARD)
+    half, single = torch.bfloat16, torch.float32
+    with torch.autocast("tessera", dtype=half):
+        results = a @ a, torch.exp(x), x.sum(), x.sum(dtype=half), torch.softmax(x, 0), torch.addcmul(a, x, x), x + x
+    assert [result.dtype for result in results] == [half, single, single, half, single, single, half]
 
 
 def test_tensors_are_pickled_as_those_of_any_device():
@@ -97,8 +117,6 @@ def test_tensors_are_pickled_as_those_of_any_device():
 
 
 def test_memory_that_was_asked_for_pinned_says_so():
-    if os.environ.get(dispatchers.VARIABLE) == "python":
-        pytest.skip("this dispatcher has no such memory")
     pinned = torch.empty(8, pin_memory=True)
     assert pinned.is_pinned() and pinned[2:].is_pinned() and not torch.empty(8).is_pinned()
     assert torch.ones(3).pin_memory().to("tessera", non_blocking=True).sum().item() == 3

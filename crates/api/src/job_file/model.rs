@@ -31,7 +31,7 @@ pub struct JobFile {
     pub script: Option<String>,
     /// Environment variables. Numbers and booleans are taken as they are written. `RANK`, `WORLD_SIZE`, `LOCAL_RANK`,
     /// `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` and `TESSERA_*` are set by Tessera and refused here, all but
-    /// `TESSERA_DISPATCHER`, `TESSERA_SPLIT` and `TESSERA_SLOWER` (docs/device.md); none when left out.
+    /// `TESSERA_SPLIT` and `TESSERA_SLOWER` (docs/device.md); none when left out.
     pub environment: Option<Words>,
     /// An absolute path on the node where the program starts; a fresh folder of the worker when left out.
     pub working_directory: Option<String>,

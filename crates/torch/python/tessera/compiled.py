@@ -23,7 +23,6 @@ def backend(module, inputs, options=None):
     """What dynamo calls with each piece of a program."""
     from torch._dynamo.backends.common import aot_autograd
 
-    device._dispatcher.need_recordings()
     strict = bool((options or {}).get("strict", False))
     unknown = set(options or {}) - {"strict"}
     if unknown:

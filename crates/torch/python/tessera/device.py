@@ -12,7 +12,7 @@ import types
 
 import torch
 
-from tessera import _native, collective, dispatchers, elsewhere, graph, uninitialized
+from tessera import _native, absent, build, collective, elsewhere, graph, operators, uninitialized
 
 NAME = "tessera"
 _connection = None
@@ -26,8 +26,11 @@ def start() -> None:
     global _dispatcher
     if _dispatcher is not None:
         return
-    _dispatcher = dispatchers.load()
-    dispatchers.install(_dispatcher, NAME, _module())
+    try:
+        _dispatcher = build.load()
+    except build.Unavailable as error:
+        return absent.install(NAME, str(error))
+    _install()
     collective.install(NAME)
     # Parameters stay the same objects when a module moves: tied weights stay tied, and optimisers made before go on working.
     # Overwriting them instead trains tied models wrongly without a word.
@@ -41,6 +44,15 @@ def start() -> None:
     _answer_for_cuda()
     _dispatcher.set_connector(_connect_first)
     atexit.register(_stop)
+
+
+def _install() -> None:
+    """Makes PyTorch's device of this name that of the dispatcher."""
+    _dispatcher.set_libraries([str(pathlib.Path(file).parent) + os.sep for file in (torch.__file__, __file__)])
+    torch.utils.rename_privateuse1_backend(NAME)
+    _dispatcher.install(operators.bound(), operators.WORDS)
+    torch._register_device_module(NAME, _module())
+    torch.utils.generate_methods_for_privateuse1_backend()
 
 
 def _connect_first() -> None:

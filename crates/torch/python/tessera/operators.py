@@ -1,7 +1,4 @@
-"""What dispatchers know of PyTorch's operators by their names: which of them they take themselves, and how these are called.
-
-There are two dispatchers, one in C++ (`csrc`) and one in Python (`interpreted`); both are told it from here.
-"""
+"""PyTorch's operators by their names, as the dispatcher is told of them: which of them it takes itself, and how these are called."""
 
 import torch
 

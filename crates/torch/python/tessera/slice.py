@@ -67,9 +67,8 @@ class Check(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, **options)
 
     def __call__(self, parser, *_):
-        if not build.is_built():
+        if build.find() is None:
             parser.exit(1, f"the dispatcher is not built: run TESSERA_BUILD={build.folder().parent} {sys.executable} -m tessera.build once\n")
-        build.load()
         print(f"tessera {_native.RELEASE}\npytorch {torch.__version__}", flush=True)
         parser.exit(0)
 
@@ -166,6 +165,14 @@ def hold(device: str, memory: int) -> None:
         remark(f"operators may need more of {device} than the slice has: {error}")
 
 
+def dispatcher():
+    """The module in C++. Ends the server where it cannot be had."""
+    try:
+        return build.load()
+    except build.Unavailable as error:
+        sys.exit(str(error))
+
+
 def main() -> None:
     options = arguments()
     token, epoch = credentials()
@@ -180,7 +187,7 @@ def main() -> None:
     # Other processes make a processor's own time no longer; other devices are measured by what time passes.
     takes_turns = torch.device(options.device).type != "cpu"
     gate = _native.Gate(options.share, options.card if gated else None, options.elastic, takes_turns)
-    executor = build.load().Executor(options.device, options.memory, gate.table, gated, torch.get_num_threads())
+    executor = dispatcher().Executor(options.device, options.memory, gate.table, gated, torch.get_num_threads())
     kept = owner = None
     several = Several(options, executor, token, epoch) if options.of > 1 else None
     if several and options.rank > 0:

@@ -104,7 +104,6 @@ static void bind_graphs(py::module& m) {
   m.def("begin_capture", [] { client().begin_capture(); });
   m.def("end_capture", [] { return client().end_capture(); });
   m.def("abandon_capture", [] { client().abandon_capture(); });
-  m.def("need_recordings", [] {});  // they are here
   m.def("is_capturing", [] { return client().capturing(); });
   m.def("refuse", [](const std::string& why) { client().not_in_graph(why); });
   m.def("made_in_capture", [](const Tensor& tensor) { return client().made_in_capture(tensor.storage().unsafeGetStorageImpl()); });
