@@ -2,7 +2,7 @@
 .ONESHELL:
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test build setup compile lint unit packages operating console simulation-compile simulation wheel device device-bench \
+.PHONY: demo test build setup compile lint unit packages operating console simulation-compile simulation wheel wheels device device-bench \
 	device-together soak
 
 # What is made on the way can be read by others, also by those who may read nothing of whoever runs this.
@@ -128,6 +128,17 @@ wheel:
 	maturin build --release --locked --quiet --out "$$CARGO_TARGET_DIR/wheels"
 	python -m pip --python "$$TESSERA_TORCH" install -q --disable-pip-version-check --no-deps --force-reinstall "$$CARGO_TARGET_DIR"/wheels/tessera-*.whl
 	TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -m tessera.build >/dev/null
+
+## The wheel of a release (docs/device.md): it holds the dispatcher for the two newest minor versions of PyTorch (deploy/setup.sh).
+wheels:
+	$(call set_up,wheels)
+	cd crates/torch
+	trap 'rm -rf python/tessera/prebuilt' EXIT
+	rm -rf python/tessera/prebuilt
+	export PYTHONPATH=python
+	python -m tessera.build --into python/tessera
+	LD_LIBRARY_PATH="$$TESSERA_STUBS_BEFORE" "$$TESSERA_TORCH_BEFORE/bin/python" -m tessera.build --into python/tessera
+	maturin build --release --locked --quiet --out "$$CARGO_TARGET_DIR/wheels/release"
 
 ## What programs see of a virtual card, slice servers under good and bad programs, jobs on a pool, and a sample of PyTorch's own samples.
 device: compile wheel

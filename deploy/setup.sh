@@ -7,6 +7,7 @@
 #     eval "$(deploy/setup.sh console)"  # and a browser, for the check of the web console
 #     eval "$(deploy/setup.sh demo)"      # and what the demo's programs need
 #     eval "$(deploy/setup.sh torch)"     # PyTorch in an environment of its own, for the device (crates/torch)
+#     eval "$(deploy/setup.sh wheels)"    # and another with the minor version before it, for the wheel of a release
 #     eval "$(deploy/setup.sh simulation)" # only what chaos/sim needs, a workspace of its own: no RocksDB
 #     deploy/setup.sh suite               # installs what all parts of the test suite need
 #
@@ -17,7 +18,7 @@
 # CARGO_TARGET_DIR  where what comes of a build lies (default: target in this clone): clones at work at once have their own
 set -euo pipefail
 
-what=${1:?usage: deploy/setup.sh build|test|operating|demo|simulation|console|torch|suite}
+what=${1:?usage: deploy/setup.sh build|test|operating|demo|simulation|console|torch|wheels|suite}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=$(realpath -m "${TESSERA_CACHE:-$HOME/.cache/tessera}")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
@@ -172,9 +173,14 @@ grpc_js() {
     echo "$version" >"$folder/version"
 }
 
-# PyTorch from its wheel without the CUDA packages, 2.3 GB of them, and libraries that answer in their place: crates/torch/stubs.py.
+# The newest PyTorch, which the device is tested with, and the newest of the minor version before it: the wheel of a release holds the
+# dispatcher for both.
+newest_torch=2.15.0 torch_before=2.14.1
+
+# PyTorch of a version in an environment, from its wheel without the CUDA packages, 2.3 GB of them, and libraries that answer in their
+# place: crates/torch/stubs.py.
 pytorch() {
-    local environment=$cache/torch packages=$root/crates/torch/requirements.txt version=2.15.0 stamp
+    local version=$1 environment=$2 packages=$root/crates/torch/requirements.txt stamp
     stamp=$(cat "$packages" "$root/crates/torch/stubs.py" <(echo "$version") | sha256sum | cut -c1-16)
     [ "$(cat "$environment/stamp" 2>/dev/null)" != "$stamp" ] || return 0
     say "installing PyTorch $version, once: two to four minutes"
@@ -184,6 +190,9 @@ pytorch() {
     "$environment/bin/python" "$root/crates/torch/stubs.py" >&2
     echo "$stamp" >"$environment/stamp"
 }
+
+# The folder of those libraries in an environment.
+stubs() { echo "$(echo "$1"/lib/python3*/site-packages)/nvidia/stub/lib"; }
 
 # An environment of this clone above that with PyTorch: clones at work at once have wheels of their own.
 wheel_environment() {
@@ -219,16 +228,21 @@ if [ "$what" = simulation ]; then
     clippy_compiles
     exit
 fi
-if [ "$what" = torch ]; then
+if [ "$what" = torch ] || [ "$what" = wheels ]; then
     debian g++ binutils make python3-venv
-    pytorch
+    pytorch "$newest_torch" "$cache/torch"
     wheel_environment
     cargo_folders ""
     echo "export PATH=$(printf %q "$target/torch/bin"):$(printf %q "$cache/torch/bin"):\$PATH"
-    echo "export LD_LIBRARY_PATH=$(printf %q "$(echo "$cache"/torch/lib/python3*/site-packages)/nvidia/stub/lib")"
+    echo "export LD_LIBRARY_PATH=$(printf %q "$(stubs "$cache/torch")")"
     echo "export TESSERA_TORCH=$(printf %q "$target/torch")"
     # The dispatcher in C++ is built once for each version of it and of PyTorch, and kept.
     echo "export TESSERA_BUILD=$(printf %q "$cache/torch-dispatcher")"
+    if [ "$what" = wheels ]; then
+        pytorch "$torch_before" "$cache/torch-before"
+        echo "export TESSERA_TORCH_BEFORE=$(printf %q "$cache/torch-before")"
+        echo "export TESSERA_STUBS_BEFORE=$(printf %q "$(stubs "$cache/torch-before")")"
+    fi
     exit
 fi
 
@@ -284,10 +298,10 @@ case $what in
         tools_of_operating
         tools_of_console
         debian binutils
-        pytorch
+        pytorch "$newest_torch" "$cache/torch"
         ;;
     *)
-        say "unknown part $what; one of build, test, operating, demo, simulation, console, torch, suite"
+        say "unknown part $what; one of build, test, operating, demo, simulation, console, torch, wheels, suite"
         exit 2
         ;;
 esac
