@@ -7,6 +7,7 @@
 
 mod apart;
 mod presence;
+mod processes;
 mod serving;
 pub(crate) mod unaware;
 
@@ -15,16 +16,15 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use self::processes::{Server, as_leader, end_as, end_by, say_killed, say_lost, signal_group};
 use super::lines::Lines;
 use super::plan::Plan;
 use super::problem::Problem;
@@ -106,30 +106,11 @@ fn say(what: &str) {
     tessera_diagnostics::remark!("tessera: {what}");
 }
 
-fn say_lost(device: &str, status: ExitStatus) {
-    say(&format!("the slice server for {device} ended ({status}); what the program kept on it is lost"));
-}
-
 /// Everything that is needed before the first process starts.
 struct Worker {
     plan: Plan,
     token: String,
     signals: SignalFd,
-}
-
-/// The slice server. It is not waited for at the end: whoever ends the worker finds out that nothing of it is left.
-struct Server {
-    child: Child,
-    /// Its status, if it ended by itself and was waited for: its process id may belong to another process then.
-    ended: Option<ExitStatus>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if self.ended.is_none() {
-            signal_group(&self.child, libc::SIGKILL);
-        }
-    }
 }
 
 impl Worker {
@@ -318,6 +299,7 @@ impl Worker {
                 signal_group(program, signal);
             })?;
             if ended == program.id() {
+                say_killed(servers, &self.plan.slices)?;
                 let fails = !status.success() && !stopped && self.plan.across.is_some();
                 let lost = fails && self.has_lost_a_part(servers)?;
                 return if lost { Err(Problem::PartLost) } else { Ok(status) };
@@ -402,48 +384,4 @@ fn ready<const N: usize>(of: [Option<BorrowedFd<'_>>; N], within: Option<Duratio
     poll(&mut open, patience)?;
     let mut open = open.iter();
     Ok(of.map(|one| one.is_some() && open.next().is_some_and(|one| one.any().unwrap_or(false))))
-}
-
-/// Has the child lead a process group of its own, with nothing blocked, and end with this process.
-#[allow(unsafe_code)]
-fn as_leader(command: &mut Command) -> &mut Command {
-    // SAFETY: both are async-signal-safe system calls that allocate nothing.
-    unsafe {
-        command.process_group(0).pre_exec(|| {
-            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
-                Ok(())
-            } else {
-                Err(io::Error::last_os_error())
-            }
-        })
-    }
-}
-
-/// Sends any signal, also one without a name, to the group that a child leads.
-#[allow(unsafe_code)]
-fn signal_group(child: &Child, signal: i32) {
-    // SAFETY: a system call on integers. A group that is gone hears nothing.
-    unsafe { libc::kill(-child.id().cast_signed(), signal) };
-}
-
-/// Ends as the program has ended, so that whoever waits for this process sees no difference.
-fn end_as(status: ExitStatus) -> ExitCode {
-    match status.signal() {
-        Some(signal) => end_by(signal),
-        None => ExitCode::from(u8::try_from(status.code().unwrap_or(0)).unwrap_or(u8::MAX)),
-    }
-}
-
-#[allow(unsafe_code)]
-fn end_by(signal: i32) -> ExitCode {
-    // The program has left its core, if it was to; another of this process would only be in the way.
-    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-    // SAFETY: what this program does with a signal is of no use to it any more, and setting the default breaks nothing.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
-    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
-    // SAFETY: a system call on integers.
-    unsafe { libc::raise(signal) };
-    // A signal that ends nobody.
-    ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }

@@ -12,7 +12,8 @@ use tessera_slice::Address;
 use tessera_slice::handshake::Credentials;
 
 use super::presence::{Heard, Presence};
-use super::{FAILS_WITHIN, Problem, STOPS, Worker, say, signal_group};
+use super::processes::signal_group;
+use super::{FAILS_WITHIN, Problem, STOPS, Worker, say};
 use crate::process::reap;
 
 /// The longest wait at this worker's end for its server to hear of it; one that has not gives the card back later.

@@ -3,7 +3,8 @@
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use super::{HOST_LOST, Problem, Server, TELLS_WITHIN, Worker, say_lost};
+use super::processes::{Server, say_lost};
+use super::{HOST_LOST, Problem, TELLS_WITHIN, Worker};
 
 /// The problem of the job when a card's first server has ended with this status and its program is on another node. The
 /// server ends well (`None`) once the program has ended, in whatever way. A silent host is reported by its own node
