@@ -23,23 +23,18 @@ fn grant(pool: &mut Pool, job: JobId, block: u32) -> u16 {
     pool.allocation_of(job).master_port
 }
 
-/// Grants a job so often, each time after its worker could not be started, and answers the ports.
-fn again_and_again(pool: &mut Pool, times: usize) -> Vec<u16> {
+#[test]
+fn each_allocation_meets_at_another_port_until_all_had_their_turn() {
+    let mut pool = pool(4);
     let job = pool.submit(|_| {});
     let mut ports = Vec::new();
-    for _ in 0..times {
-        ports.push(grant(pool, job, 0));
+    for _ in 0..9 {
+        ports.push(grant(&mut pool, job, 0));
         pool.report_all(job, &Observation::Running);
         pool.run(Command::SuspendJob { job });
         pool.report_all(job, &stopped(StopCause::Ordered, Some(15)));
         pool.run(Command::ResumeJob { job });
     }
-    ports
-}
-
-#[test]
-fn each_allocation_meets_at_another_port_until_all_had_their_turn() {
-    let ports = again_and_again(&mut pool(4), 9);
     assert!(ports.windows(4).all(|four| four.iter().collect::<BTreeSet<_>>().len() == 4), "{ports:?}");
     assert!(ports.iter().all(|port| (FIRST..FIRST + 4).contains(port)), "{ports:?}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::image::{ImageRecord, Snapshot};
-use crate::boot::{BootTime, unix_millis};
+use crate::boot::BootTime;
 use crate::cgroup::GroupRecord;
 use crate::durable;
 use crate::process::ProcessId;
@@ -160,14 +160,10 @@ impl Status {
         }
     }
 
-    /// For how long it has run at `now`. One of a release that did not note when it started says so by the time of day.
+    /// The time for which it has run at `now`; zero before it started.
     #[must_use]
     pub fn ran(&self, now: BootTime) -> Duration {
-        let by_time_of_day = || {
-            let started = self.started_unix_ms.unwrap_or_else(unix_millis);
-            Duration::from_millis(unix_millis().saturating_sub(started))
-        };
-        self.started_boot.map_or_else(by_time_of_day, |started| started.until(now))
+        self.started_boot.map_or(Duration::ZERO, |started| started.until(now))
     }
 
     /// Returns whether the status will not change any more.

@@ -2,7 +2,7 @@
 //! all of it runs where consensus does: no thread has to wake another between the socket and the raft core.
 
 use std::future::poll_fn;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::raft::AppendEntriesRequest;
@@ -15,7 +15,7 @@ use tonic::Status;
 
 use super::frames::{Arriving, Broken, Leaving, decoded};
 use super::line::FIRST_BYTE;
-use super::server::{Ended, Served, gone};
+use super::server::{Served, gone};
 use super::vouching::Sender;
 use super::wire;
 use crate::config::MAX_MESSAGE_BYTES;
@@ -197,6 +197,9 @@ impl<M: Machine> Served<M> {
         }
     }
 }
+
+/// The status with which the requests on a line ended early.
+type Ended = Arc<Mutex<Option<Status>>>;
 
 /// The appends on a line, until one is not for us or cannot be read.
 fn requests<M: Machine>(

@@ -20,14 +20,14 @@ use crate::pb::raft_service_client::RaftServiceClient;
 use crate::reads::{Confirmed, NotConfirmed};
 use crate::shared::Shared;
 
-pub(super) type Client = RaftServiceClient<Channel>;
+type Client = RaftServiceClient<Channel>;
 
 /// The interval at which an idle connection is probed.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(super) enum Lane {
     Control,
     Snapshot,
 }
@@ -101,13 +101,13 @@ impl InUse {
     }
 
     /// Notes that it works.
-    pub(super) fn note_answer(&self) {
+    fn note_answer(&self) {
         *self.answered() = Instant::now();
     }
 
     /// A call went unanswered. A busy peer answers late, a dead connection never: it is given up after two leases of
     /// silence, and not before, because dialling anew makes a busy peer busier.
-    pub(super) fn note_silence(&self) {
+    fn note_silence(&self) {
         if self.answered().elapsed() >= self.shared.config.silence() {
             self.drop_connection();
         }

@@ -22,7 +22,7 @@ mod vouching;
 mod wire;
 
 pub(crate) use client::Network;
-pub(crate) use links::{Admission, Lane, Links};
+pub(crate) use links::{Admission, Links};
 pub(crate) use open_lines::OpenLines;
 pub use server::{RaftServer, raft_service};
 

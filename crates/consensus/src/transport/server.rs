@@ -1,6 +1,6 @@
 //! The services that other members call.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,9 +97,6 @@ impl<M: Machine> Consensus<M> {
         Served { inner: Arc::clone(&self.inner) }.admit_here(true, false).await
     }
 }
-
-/// The status with which a stream of requests ended early.
-pub(super) type Ended = Arc<Mutex<Option<Status>>>;
 
 impl<M: Machine> Served<M> {
     /// An append from a member that was found to be one when it began to send.

@@ -7,7 +7,7 @@ use planted::Bug;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::Lane;
+use super::links::Lane;
 use super::server::{Served, garbled};
 use crate::ids::{Member, MemberId};
 use crate::machine::{Machine, Unreadable};

@@ -58,11 +58,12 @@ fn not_whole(problem: impl Into<String>) -> WireError {
     WireError::NotWhole { problem: problem.into() }
 }
 
-/// The content of the records read so far; the last record, the trailer, may be missing.
+/// The content of the records read so far.
 #[derive(Default)]
 struct Restore {
     records: u64,
-    trailer: Option<stored::SnapshotTrailer>,
+    /// True once the last record, the trailer, was read.
+    is_whole: bool,
     header: Option<stored::SnapshotHeader>,
     nodes: Vec<(NodeId, Arc<Node>)>,
     cards: Vec<(CardId, Arc<Card>)>,
@@ -98,7 +99,7 @@ impl Restore {
             return Err(WireError::UnknownContent { what: WHAT });
         }
         let record = required("record", record.record).map_err(|field| WireError::of(WHAT, field))?;
-        if self.trailer.is_some() {
+        if self.is_whole {
             return Err(not_whole("records follow the last one"));
         }
         if (self.records == 0) != matches!(record, Record::Header(_)) {
@@ -108,7 +109,7 @@ impl Restore {
             if trailer.records != self.records {
                 return Err(not_whole(format!("it announces {} records and has {}", trailer.records, self.records)));
             }
-            self.trailer = Some(*trailer);
+            self.is_whole = true;
         }
         self.records += 1;
         self.keep(record).map_err(|field| WireError::of(WHAT, field))
@@ -157,7 +158,7 @@ impl Restore {
     }
 
     fn finish(self) -> Result<State, WireError> {
-        if self.trailer.is_none() {
+        if !self.is_whole {
             return Err(not_whole("its last record is missing"));
         }
         let header = self.header.ok_or_else(|| not_whole("its header is missing"))?;
