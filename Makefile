@@ -129,7 +129,7 @@ wheel:
 	python -m pip --python "$$TESSERA_TORCH" install -q --disable-pip-version-check --no-deps --force-reinstall "$$CARGO_TARGET_DIR"/wheels/tessera-*.whl
 	TORCH_DEVICE_BACKEND_AUTOLOAD=0 python -m tessera.build >/dev/null
 
-## The wheel of a release (docs/device.md): it holds the dispatcher for the two newest minor versions of PyTorch (deploy/setup.sh).
+## The wheel of a release (docs/device-reference.md): it holds the dispatcher for the two newest minor versions of PyTorch (deploy/setup.sh).
 wheels:
 	$(call set_up,wheels)
 	cd crates/torch

@@ -13,7 +13,7 @@ ALWAYS = {
     "masked_select",
 }  # fmt: skip
 
-# What does not pass, and must say so rather than give something else (docs/device.md).
+# What does not pass, and must say so rather than give something else (docs/device-reference.md).
 KNOWN = {"sparse.sampled_addmm", "sparse.mm.reduce", "to_sparse", "tensor_split"}
 
 

@@ -1,6 +1,6 @@
 //! The Unix socket for questions of the program, in a folder that only this user can enter.
 //!
-//! A question is a line of JSON on a connection of its own, and so is the answer (docs/device.md).
+//! A question is a line of JSON on a connection of its own, and so is the answer (docs/device-reference.md).
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
