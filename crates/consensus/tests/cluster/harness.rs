@@ -126,14 +126,22 @@ impl Node {
         self.consensus.propose(command(serial, 0), soon()).await
     }
 
-    /// Waits until the status is as wanted.
-    pub async fn until(&self, what: &str, wanted: impl FnMut(&Status) -> bool) -> Status {
+    /// Waits until the status is as wanted. It is looked at as a copy: what looks at metrics too would otherwise read
+    /// the status a second time while a writer waits between, and none of them would go on.
+    pub async fn until(&self, what: &str, mut wanted: impl FnMut(&Status) -> bool) -> Status {
         let mut status = self.consensus.status();
-        let reached = timeout(BOUND, status.wait_for(wanted)).await;
-        match reached {
-            Ok(reached) => reached.expect("the observer lives as long as the member").clone(),
-            Err(_) => panic!("member {} never came to: {what}; it is at {:?}", self.member.id, self.status()),
-        }
+        let reached = async {
+            loop {
+                let now = status.borrow_and_update().clone();
+                if wanted(&now) {
+                    return now;
+                }
+                status.changed().await.expect("the observer lives as long as the member");
+            }
+        };
+        let reached = timeout(BOUND, reached).await;
+        reached
+            .unwrap_or_else(|_| panic!("member {} never came to: {what}; it is at {:?}", self.member.id, self.status()))
     }
 
     /// Waits until this member has applied an entry.
