@@ -24,7 +24,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use self::processes::{Server, as_leader, end_as, end_by, say_killed, say_lost, signal_group};
+use self::processes::{Server, as_leader, end_as, end_by, say_lost, signal_group};
 use super::lines::Lines;
 use super::plan::Plan;
 use super::problem::Problem;
@@ -299,7 +299,6 @@ impl Worker {
                 signal_group(program, signal);
             })?;
             if ended == program.id() {
-                say_killed(servers, &self.plan.slices)?;
                 let fails = !status.success() && !stopped && self.plan.across.is_some();
                 let lost = fails && self.has_lost_a_part(servers)?;
                 return if lost { Err(Problem::PartLost) } else { Ok(status) };

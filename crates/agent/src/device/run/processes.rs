@@ -9,8 +9,6 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 
 use super::say;
-use crate::device::plan::PlannedSlice;
-use crate::process::reap;
 
 /// The slice server. It is not waited for at the end: whoever ends the worker finds out that nothing of it is left.
 pub(super) struct Server {
@@ -30,21 +28,6 @@ impl Drop for Server {
 /// Reports on the worker's error output that a server ended whose card the program still had.
 pub(super) fn say_lost(device: &str, status: ExitStatus) {
     say(&format!("the slice server for {device} ended ({status}); what the program kept on it is lost"));
-}
-
-/// Reports the servers that were killed before their program ended, when the end of the program is known first: of
-/// two that have ended either may be.
-pub(super) fn say_killed(servers: &mut [Server], slices: &[PlannedSlice]) -> io::Result<()> {
-    while let Some((ended, status)) = reap(libc::WNOHANG)? {
-        let of_ended = |(server, _): &(&mut Server, _)| server.child.id() == ended.cast_unsigned();
-        if let Some((server, slice)) = servers.iter_mut().zip(slices).find(of_ended) {
-            server.ended = Some(status);
-            if status.signal().is_some() {
-                say_lost(&slice.device, status);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Makes the child lead a process group of its own, with nothing blocked, and end with this process.
