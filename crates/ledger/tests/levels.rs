@@ -100,6 +100,7 @@ fn a_level_that_this_release_does_not_know_stops_its_member() {
     assert!(matches!(error, WireError::UnknownLevel { number: 7 }));
     assert_eq!(
         error.to_string(),
-        "the pool is at release level 7, and this release goes up to 1: start the release that brought that level or a newer one"
+        "the pool is at release level 7, and this release goes up to 1: start the release that brought that level or a \
+         newer one"
     );
 }

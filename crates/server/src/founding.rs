@@ -68,9 +68,9 @@ pub(crate) struct Founding {
 /// lower; then it is not waited for long.
 pub(crate) async fn in_use(pool: &PoolHandle) {
     let mut state = pool.view().changes();
-    let raised = state.wait_for(|state| state.revision() > Revision(0) && state.level() >= pool.config().highest_level);
+    let used = state.wait_for(|state| state.revision() > Revision(0) && state.level() >= pool.config().highest_level);
     // Either way the cluster is founded.
-    drop(timeout_at(Instant::now() + LEVEL_PATIENCE, raised).await);
+    drop(timeout_at(Instant::now() + LEVEL_PATIENCE, used).await);
 }
 
 /// Founds the cluster, once consensus runs and the other founders have been introduced. They may still be starting, so

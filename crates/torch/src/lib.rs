@@ -1,8 +1,8 @@
 //! `tessera._native`: the transport and the gate of `tessera-slice`, for Python and, through a table of functions,
 //! for C++.
 //!
-//! The dispatcher, which is in C++, issues an operation in a microsecond or two and must not go through Python for its frames. It
-//! gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that
+//! The dispatcher, in C++, issues an operation in a microsecond or two and must not go through Python for its frames.
+//! It gets the address of a table of functions (`table.rs`) instead, which holds for as long as the Python object that
 //! gave it.
 
 mod table;
