@@ -10,6 +10,7 @@ started. Whatever is found is ended or removed, and fails the run. The same is d
 """
 
 import argparse
+import collections
 import contextlib
 import ctypes
 import math
@@ -49,6 +50,12 @@ CLOSING_S = 10
 SLOWEST = 10
 #: Tests that say how long they took: Rust's, and pytest's.
 TIMED = (re.compile(r"^test (\S+) \.\.\. ok <([\d.]+)s>"), re.compile(r"^([\d.]+)s (?:call|setup) +(\S+)"))
+#: Tests that say that they failed: pytest's, with why; Rust's, whose threads say why where they panic, on the line after.
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.*)|^test (\S+) \.\.\. FAILED")
+PANICKED = re.compile(r"^thread '(.+?)' .*panicked at (.*)$")
+#: What is told of failures at the end: so many of them, or so many lines of a part that names none.
+TOLD = 20
+LAST_LINES = 8
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -83,8 +90,10 @@ class Run:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         self.folder.chmod(0o1777)
-        self.environment = {**os.environ, "TMPDIR": str(self.folder), "TESSERA_SUITE": self.name}
-        self.costs, self.busy, self.failed, self.slowest = {}, {}, [], []
+        self.environment = {**os.environ, "TMPDIR": str(self.folder), "TESSERA_SUITE": self.name, "COLUMNS": "300"}
+        self.costs, self.busy, self.slowest = {}, {}, []
+        # What failed, by part; what panicked, by thread; and the last that the present part printed.
+        self.failed, self.panics, self.last = {}, {}, collections.deque(maxlen=LAST_LINES)
         # Whatever a part starts and forgets becomes a child of this process, and is found; its end is noted at once, as by the first
         # process of a host.
         self.make, self.starting = None, False
@@ -94,6 +103,8 @@ class Run:
     def part(self, part):
         begun, worked = time.monotonic(), worked_s()
         say(f"{part} begins: {PARTS[part][0]}")
+        self.failures = []
+        self.last.clear()
         self.starting = True
         make = self.make = subprocess.Popen(
             ["make", "--no-print-directory", part], cwd=ROOT, env=self.environment, start_new_session=True,
@@ -112,7 +123,7 @@ class Run:
         self.busy[part] = (worked_s() - worked) / self.costs[part] / os.cpu_count()
         self.make = None
         if not ended or make.returncode:
-            self.failed.append(part)
+            self.failed[part] = self.failures or list(self.last)
             say(f"{part} FAILED after {self.costs[part]:.0f} s")
 
     def reap(self):
@@ -143,8 +154,16 @@ class Run:
             sys.stdout.buffer.flush()
             *lines, line = (line + some).split(b"\n")
             for text in lines:
-                self.time(text.decode(errors="replace"))
+                self.hear(text.decode(errors="replace"))
         return False
+
+    def hear(self, line):
+        self.time(line)
+        if self.last and (panicked := PANICKED.match(self.last[-1])):
+            self.panics[panicked[1]] = f"{panicked[2]} {line}"
+        if failed := FAILED.match(line):
+            self.failures.append(failed[1] or failed[2])
+        self.last.append(line)
 
     def time(self, line):
         rust, pytest = (pattern.match(line) for pattern in TIMED)
@@ -224,6 +243,16 @@ class Run:
                 say(f"  {seconds:6.1f} s  {test}")
         for line in over:
             say(line)
+
+    def report_failures(self):
+        """Says last what failed and why: whoever sees the end of a long log sees that."""
+        told = [f"{part}: {test}: {self.panics.get(test, '')}" for part, tests in self.failed.items() for test in tests]
+        for line in told[:TOLD]:
+            say(f"FAILED in {line.rstrip(': ')}"[:400])
+        if len(told) > TOLD:
+            say(f"and {len(told) - TOLD} more failed")
+        if self.failed:
+            say(f"FAILED: {', '.join(self.failed)}")
 
 
 def place():
@@ -335,8 +364,7 @@ def main():
     run.report(speed)
     for what in left:
         say(f"LEFT BEHIND: {what}")
-    if run.failed:
-        say(f"FAILED: {', '.join(run.failed)}")
+    run.report_failures()
     return 1 if run.failed or left or ended else 0
 
 
