@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::pool::members::{Members, leases};
 
 /// The time for which the threads are taken: several times as long as the others wait for a leader.
-const TAKEN: Duration = Duration::from_millis(1_500);
+const TAKEN: Duration = Duration::from_millis(2_500);
 
 /// A runtime with one thread.
 fn runtime(name: &str) -> Runtime {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use tessera_ledger::wire::{duration_from_wire, leases_to_wire};
 use tessera_server::RunError;
 use tessera_server::config::ServerConfig;
 use tessera_server::member::{Ground, run_on};
-use tessera_store::Store;
 use tessera_store::memory::{Flushing, MemoryDisk};
+use tessera_store::rocks::{self, RocksOptions};
+use tessera_store::{Store, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -28,6 +30,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
+
+use crate::consensus_config;
 
 /// The longest time that anything may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,19 +69,32 @@ pub struct Members {
     members: Vec<Member>,
 }
 
+/// Opens the store in a folder, as soon as whoever had it open before has let it go.
+pub async fn opened(folder: &Path) -> Arc<dyn Store> {
+    let options = RocksOptions { reserve_bytes: 0, ..RocksOptions::new(folder) };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match rocks::open(&options) {
+            Err(StoreError::Locked { .. }) if Instant::now() < deadline => sleep(Duration::from_millis(5)).await,
+            opened => return opened.expect("the folder is let go"),
+        }
+    }
+}
+
 /// Short leases, for tests, so many times as long.
 pub fn leases(factor: u32) -> LeaseTimings {
     LeaseTimings {
         heartbeat: Duration::from_millis(100),
-        stop_after: Duration::from_millis(1_500) * factor,
-        kill_after: Duration::from_millis(2_000) * factor,
-        regrant_after: Duration::from_millis(3_000) * factor,
+        stop_after: Duration::from_millis(3_000) * factor,
+        kill_after: Duration::from_millis(3_500) * factor,
+        regrant_after: Duration::from_millis(4_500) * factor,
     }
 }
 
 /// Settings for tests: short times, small outboxes, and no reserve on the disk.
 fn settings(listen: SocketAddr) -> ServerConfig {
     let mut config = ServerConfig::new("unused", listen);
+    config.consensus = consensus_config();
     config.timings.check = Duration::from_millis(50);
     config.disk_reserve_bytes = 0;
     config.session_outbox = 16;

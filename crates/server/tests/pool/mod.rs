@@ -9,7 +9,7 @@ mod past;
 use std::time::Duration;
 
 use agent::{FakeAgent, first_hello};
-use members::{Members, eventually, job, leases};
+use members::{Members, eventually, job, leases, opened};
 use tessera_api::error::{LEADER_ADDRESS, reason_of};
 use tessera_api::v1::agent_service_client::AgentServiceClient;
 use tessera_api::v1::session_request::Message;
@@ -17,7 +17,6 @@ use tessera_api::v1::session_response::Message as Told;
 use tessera_api::v1::{self, ErrorReason, JobState, NodeState, SessionRequest, StopCause};
 use tessera_connection::{Outbound, Terms};
 use tessera_store::memory::{Flushing, MemoryDisk};
-use tessera_store::rocks::{self, RocksOptions};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -107,7 +106,7 @@ async fn a_lost_nodes_work_is_retried_elsewhere_and_the_node_returns_when_it_has
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_leader_grants_nothing_again_before_a_lease_of_before_timings_were_shortened_is_over() {
     let mut members = Members::start().await;
-    members.set_leases(leases(3)).await;
+    members.set_leases(leases(2)).await;
     let agents = ["a", "b", "c"].map(|name| FakeAgent::start(name, 10, members.addresses()));
     members.wait_for_nodes(3).await;
     let id = members.submit(job(10)).await;
@@ -120,7 +119,7 @@ async fn the_next_leader_grants_nothing_again_before_a_lease_of_before_timings_w
     let killed_by = agents[first].killed_by().expect("a lease was granted");
     members.set_leases(leases(1)).await;
     members.stop_leader().await;
-    assert_eq!(members.regrant_ceiling().await, leases(3).regrant_after);
+    assert_eq!(members.regrant_ceiling().await, leases(2).regrant_after);
     eventually("another node runs it", || async {
         agents.iter().enumerate().any(|(place, agent)| place != first && agent.starts(id) == 1)
     })
@@ -212,11 +211,7 @@ async fn an_agent_that_does_not_read_what_it_is_told_is_cut() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_knows_who_it_is_after_a_restart_and_has_lost_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let open = || {
-        let options = RocksOptions { reserve_bytes: 0, ..RocksOptions::new(folder.path()) };
-        rocks::open(&options).expect("the folder is ours")
-    };
-    let members = Members::alone(open(), |_| {}).await;
+    let members = Members::alone(opened(folder.path()).await, |_| {}).await;
     let agent = FakeAgent::start("a", 10, members.addresses());
     members.wait_for_nodes(1).await;
     agent.stop();
@@ -226,7 +221,7 @@ async fn a_member_knows_who_it_is_after_a_restart_and_has_lost_nothing() {
 
     // Also at another port: nobody else looks for the only one.
     for at in ["127.0.0.1:0", &address] {
-        let members = Members::again(open(), at).await;
+        let members = Members::again(opened(folder.path()).await, at).await;
         assert_eq!(members.state(id).await, JobState::Pending);
         members.stop().await;
     }

@@ -8,10 +8,9 @@ use tessera_ledger::{JobId, PlanPart};
 use tessera_placement::Limits;
 use tessera_simulate::replay::{Finding, PastDecision, Replay};
 use tessera_store::StoreError;
-use tessera_store::rocks::{self, RocksOptions};
 
 use crate::pool::agent::FakeAgent;
-use crate::pool::members::{Members, job};
+use crate::pool::members::{Members, job, opened};
 
 /// Makes every decision of a data folder again.
 fn decisions(folder: &Path, follows: Option<u64>) -> Vec<PastDecision> {
@@ -44,8 +43,7 @@ fn files(folder: &Path) -> Vec<(String, u64)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_decision_of_a_stopped_member_comes_out_the_same_again() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let options = RocksOptions { reserve_bytes: 0, ..RocksOptions::new(folder.path()) };
-    let members = Members::alone(rocks::open(&options).expect("the folder is ours"), |_| {}).await;
+    let members = Members::alone(opened(folder.path()).await, |_| {}).await;
     let agents = ["a", "b"].map(|name| FakeAgent::start(name, 10, members.addresses()));
     members.wait_for_nodes(2).await;
     let first = [4, 9, 3, 3].map(job);
@@ -70,6 +68,7 @@ async fn every_decision_of_a_stopped_member_comes_out_the_same_again() {
     }
     agents.iter().for_each(FakeAgent::stop);
     members.stop().await;
+    drop(opened(folder.path()).await);
 
     let before = files(folder.path());
     let decisions = decisions(folder.path(), Some(waiting));

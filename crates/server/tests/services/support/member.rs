@@ -7,7 +7,7 @@ use tessera_actor::{ActorMeters, Mailbox, WhenFull, mailbox};
 use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tessera_api::v1::{SessionRequest, SessionResponse};
 use tessera_connection::{Inbound, Outbound};
-use tessera_consensus::{ClusterId, Consensus, ConsensusConfig, Environment, Identity, MemberId, SystemClock};
+use tessera_consensus::{ClusterId, Consensus, Environment, Identity, MemberId, SystemClock};
 use tessera_controller::disk::DiskSpace;
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::metrics::Metrics;
@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Clients, propose};
+use crate::consensus_config;
 
 /// A member that runs in this process, on a runtime of its own.
 pub struct TestMember {
@@ -89,16 +90,6 @@ impl TestMember {
 impl Drop for TestMember {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Slower than the defaults: the machine that runs the tests has other things to do.
-fn consensus_config() -> ConsensusConfig {
-    ConsensusConfig {
-        heartbeat: Duration::from_millis(100),
-        election_timeout_min: Duration::from_millis(400),
-        election_timeout_max: Duration::from_millis(700),
-        ..ConsensusConfig::default()
     }
 }
 
