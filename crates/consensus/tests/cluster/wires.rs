@@ -41,13 +41,13 @@ impl Wires {
     /// Cuts what `from` has dialled to `to`, and lets it dial no more.
     pub fn cut(&self, from: u64, to: &str) {
         self.state().forbidden.insert((from, to.to_owned()));
-        self.break_now(from, to);
-    }
-
-    /// Breaks what `from` has dialled to `to`, which it may dial again.
-    pub fn break_now(&self, from: u64, to: &str) {
         let live = self.state().live.remove(&(from, to.to_owned()));
         live.into_iter().flatten().for_each(|token| token.cancel());
+    }
+
+    /// Lets `from` dial `to` again.
+    pub fn allow(&self, from: u64, to: &str) {
+        self.state().forbidden.remove(&(from, to.to_owned()));
     }
 
     /// Lets everybody dial everybody.
