@@ -76,10 +76,11 @@ impl Rehearsal {
         for _ in 0..ROUNDS {
             let decision = self.pool.decide(&self.state, self.now, limits);
             next_wakeup = decision.next_wakeup;
-            if decision.plan.parts.is_empty() {
-                return Settled { next_wakeup, whole: !decision.more };
+            if !decision.plan.parts.is_empty() {
+                self.carry_out(decision.plan);
+            } else if !decision.more {
+                return Settled { next_wakeup, whole: true };
             }
-            self.carry_out(decision.plan);
         }
         Settled { next_wakeup, whole: false }
     }

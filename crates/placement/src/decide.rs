@@ -117,7 +117,19 @@ impl Pool {
         let opening = self.queues.next_opening();
         let drained = self.draining.iter().filter_map(|node| state.node(*node)?.drain_by).filter(|by| *by > at.now);
         let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).chain(opening).chain(drained).min();
-        Decision { plan: round.plan, next_wakeup, more: round.more }
+        let more = self.ends_cut_short(round.more, &round.plan);
+        Decision { plan: round.plan, next_wakeup, more }
+    }
+
+    /// Notes whether the next decision is to go on with one that was cut short; returns whether it is to come soon.
+    /// When those that went on have come to their end, what has changed since the first is a reason for a whole one.
+    fn ends_cut_short(&mut self, more: bool, plan: &Plan) -> bool {
+        let came_to_nothing = plan.parts.is_empty();
+        let first = self.cut_short_at.take();
+        if more && came_to_nothing {
+            self.cut_short_at = Some(first.unwrap_or(plan.revision));
+        }
+        more || came_to_nothing && first.is_some_and(|first| first != plan.revision)
     }
 
     /// Enters the first jobs of queues into the order.

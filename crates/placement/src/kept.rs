@@ -53,6 +53,8 @@ struct Search {
 pub(crate) struct Keeping<'a> {
     at: Moment<'a>,
     limits: &'a Limits,
+    /// True if this round goes on with one that was cut short.
+    goes_on: bool,
     in_force: Vec<Reservation>,
     searches: BTreeMap<LineId, Search>,
     /// Reservations of the round before, of queues that this one has not come to.
@@ -96,14 +98,16 @@ impl Keeping<'_> {
 }
 
 impl Pool {
-    /// Begins a round. Jobs of other queues may come before a holder this time, and are tried again.
+    /// Begins a round. Jobs of other queues may come before a holder this time, and are tried again: but not by a round
+    /// that goes on with one that was cut short, or it would be cut short at the same jobs for ever.
     pub(crate) fn begin_keeping<'a>(&mut self, at: Moment<'a>, limits: &'a Limits) -> Keeping<'a> {
         let before = std::mem::take(&mut self.reservations);
         let (in_force, searches) = (Vec::new(), BTreeMap::new());
-        let mut keeping = Keeping { at, limits, in_force, searches, before: Vec::new() };
+        let goes_on = self.cut_short_at.is_some();
+        let mut keeping = Keeping { at, limits, goes_on, in_force, searches, before: Vec::new() };
         let firsts = self.keep_for_oldest(&mut keeping);
         // What is in force for everybody, as it was in the round before, keeps away whom it kept away then.
-        for old in before.iter().filter(|old| !firsts.contains(old)) {
+        for old in before.iter().filter(|old| !goes_on && !firsts.contains(old)) {
             let line = self.line.shapes.line(old.line);
             let waits = line.short_after(None).is_some_and(|(first, _)| first <= old.holder);
             self.wake_for_kept(&old.kept, &Kept::default(), (waits && !old.out_of_turn).then_some(old.line));
@@ -244,6 +248,9 @@ impl Pool {
             let anew = longer && until > Some(keeping.at.now);
             let still = if anew { &Kept::default() } else { &fresh.kept };
             self.wake_for_kept(&old.kept, still, None);
+        } else if keeping.goes_on {
+            // What is kept for it now may have been kept from it by somebody who is gone.
+            self.line.shapes.try_again(fresh.shape);
         }
         fresh.kept.set_hidden(&mut self.index, true);
         keeping.in_force.push(fresh);

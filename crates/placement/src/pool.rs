@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use tessera_ledger::{AllocationId, CardId, Eligibility, JobId, LogTime, NodeId, NodeState, Percent, State, Touched};
+use tessera_ledger::{
+    AllocationId, CardId, Eligibility, JobId, LogTime, NodeId, NodeState, Percent, Revision, State, Touched,
+};
 
 use crate::index::{Index, put};
 use crate::kept::Reservation;
@@ -32,8 +34,8 @@ impl<'a> Moment<'a> {
 /// An incremental index of the pool and of the line of waiting jobs.
 ///
 /// It is rebuilt from the ledger by whoever becomes leader; two pools of equal states decide alike, however they came
-/// about, as long as they judge room by the same prices. Those are made from the state too, but only now and then: a
-/// new leader makes them at once.
+/// about, as long as they judge room by the same prices and no decision was cut short. Prices are made from the state
+/// too, but only now and then: a new leader makes them at once.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     pub(crate) index: Index,
@@ -48,6 +50,9 @@ pub struct Pool {
     pub(crate) tariff: Tariff,
     /// Cards kept for jobs that have waited long, as of the last decision.
     pub(crate) reservations: Vec<Reservation>,
+    /// The revision of the first of the last decisions that were cut short before they came to anything; the next one
+    /// goes on where they ended.
+    pub(crate) cut_short_at: Option<Revision>,
     /// The findings of earlier searches for cards to keep.
     pub(crate) remembered: Remembered,
     pub(crate) work: Work,

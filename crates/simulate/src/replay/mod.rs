@@ -20,6 +20,9 @@ pub use compare::Difference;
 /// Entries whose states are kept for plans that were made against them; a leader's plan lags its commit by far fewer.
 const KEPT_STATES: usize = 1024;
 
+/// Most decisions that are made one after the other because each was cut short.
+const MOST_CUT_SHORT: usize = 1000;
+
 /// The result of making a decision again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
@@ -160,7 +163,7 @@ impl Replay {
         let again = |pool: &Pool| {
             [committed_at, state.time()].into_iter().find_map(|now| {
                 let mut trial = pool.clone();
-                (trial.decide(state, now, &self.limits).plan.parts == plan.parts).then_some(trial)
+                (decided(&mut trial, state, now, &self.limits).parts == plan.parts).then_some(trial)
             })
         };
         // Each is a copy of the index: what it counts in of the plan is what the leader's index counted in.
@@ -172,9 +175,21 @@ impl Replay {
             self.pool = pool;
             return (Finding::SameFromFreshIndex, explanation);
         }
-        let again = self.pool.decide(state, committed_at, &self.limits).plan;
+        let again = decided(&mut self.pool, state, committed_at, &self.limits);
         (Finding::Differs(Difference::between(&plan.parts, &again.parts)), explanation)
     }
+}
+
+/// The first plan that a leader commits: one that finds nothing in a decision that was cut short goes on with it.
+fn decided(pool: &mut Pool, state: &State, now: LogTime, limits: &Limits) -> Plan {
+    let mut decision = pool.decide(state, now, limits);
+    for _ in 0..MOST_CUT_SHORT {
+        if !decision.more || !decision.plan.parts.is_empty() {
+            break;
+        }
+        decision = pool.decide(state, now, limits);
+    }
+    decision.plan
 }
 
 fn plan_of((place, request): (usize, &Request)) -> Option<(usize, &Plan)> {
