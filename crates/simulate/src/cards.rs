@@ -210,7 +210,7 @@ fn over_time(
         TraceJob { ask, ..job.clone() }
     };
     let jobs: Vec<TraceJob> = shares.iter().map(rounded).collect();
-    let options = TimelineOptions { policy: Choice::Tessera, seed: 0, compaction };
+    let options = TimelineOptions { compaction, ..TimelineOptions::new(Choice::Tessera) };
     Ok(timeline::play(nodes, &jobs, options)?)
 }
 

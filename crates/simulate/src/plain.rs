@@ -108,6 +108,24 @@ impl PlainNode {
         (0..self.cards.len()).filter(|card| self.card_fits(*card, request))
     }
 
+    /// The number of such workers that fit beside each other.
+    fn room(&self, request: &Request) -> u64 {
+        if !self.is_accepted_by(request) {
+            return 0;
+        }
+        let times = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
+        let of_card = |card: usize| {
+            let memory = self.card_memory.as_ref().and_then(|all| all.get(card)).copied().unwrap_or(u64::MAX);
+            times(self.cards[card].into(), request.milli.into()).min(times(memory, request.card_memory))
+        };
+        let cards = match request.cards {
+            0 => u64::MAX,
+            1 => (0..self.cards.len()).map(of_card).sum(),
+            several => self.fitting_cards(request).count() as u64 / u64::from(several),
+        };
+        cards.min(times(self.cpu, request.cpu)).min(times(self.memory, request.memory))
+    }
+
     /// Free thousandths of all cards.
     #[must_use]
     pub fn free_cards_milli(&self) -> u64 {
@@ -188,6 +206,16 @@ impl PlainCluster {
     #[must_use]
     pub fn fits(&self, request: &Request) -> bool {
         self.nodes.iter().any(|node| node.fits(request))
+    }
+
+    /// Returns whether so many such workers fit at once.
+    #[must_use]
+    pub fn fit(&self, request: &Request, workers: u32) -> bool {
+        let mut missing = u64::from(workers);
+        self.nodes.iter().any(|node| {
+            missing = missing.saturating_sub(node.room(request));
+            missing == 0
+        })
     }
 
     /// Takes what a worker asks for.

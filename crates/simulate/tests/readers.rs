@@ -79,10 +79,15 @@ fn our_own_format_is_read_with_and_without_what_may_be_left_out() {
     assert_eq!((list.format, list.timed), (JobFormat::Plain, false));
     assert_eq!((list.jobs[0].queue.as_str(), list.jobs[0].priority, list.jobs[0].workers), ("default", 50, 1));
     let all = file(
-        "job,cards,card_milli,cpu_milli,memory_mib,submitted_s,runtime_s,workers,card_memory_mib,models,queue,priority,preemptible\n\
-         y,2,1000,4000,512,1.5,60,3,1024,H100,red,90,false\n",
+        "job,cards,card_milli,cpu_milli,memory_mib,submitted_s,runtime_s,limit_s,workers,card_memory_mib,models,queue,priority,preemptible\n\
+         x,1,1000,0,0,0.5,1,,,,,,,\n\
+         y,2,1000,4000,512,2,60,45.5,3,1024,H100,red,90,false\n",
     );
-    let job = read_jobs(all.path()).expect("it can be read").jobs.remove(0);
+    let list = read_jobs(all.path()).expect("it can be read");
+    assert_eq!(list.clone().in_one_queue().jobs[1].queue, "default");
+    assert_eq!((list.jobs[0].submitted_ms, list.jobs[0].limit_ms), (0, None), "the first is the beginning");
+    let job = &list.jobs[1];
+    assert_eq!((job.limit_ms, job.length_ms()), (Some(45_500), 45_500), "it ends at its limit");
     assert_eq!((job.submitted_ms, job.runtime_ms, job.workers), (1500, Some(60_000), 3));
     assert_eq!((job.queue.as_str(), job.priority, job.preemptible), ("red", 90, false));
     assert_eq!((job.ask.card_memory_mib, job.ask.models.len()), (1024, 1));

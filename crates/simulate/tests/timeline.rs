@@ -2,7 +2,9 @@
 
 use tessera_simulate::placer::Choice;
 use tessera_simulate::policy::Named;
-use tessera_simulate::timeline::{Compaction, RunSummary, TimelineError, TimelineOptions, play};
+use tessera_simulate::timeline::{
+    Compaction, RunSummary, SuspendCost, TimelineError, TimelineOptions, play, write_events,
+};
 use tessera_simulate::trace::{Ask, TraceJob, made_up};
 
 fn job(name: &str, submitted_s: u64, runtime_s: u64, cards: u32, card_milli: u32) -> TraceJob {
@@ -15,7 +17,7 @@ fn job(name: &str, submitted_s: u64, runtime_s: u64, cards: u32, card_milli: u32
 }
 
 fn run(policy: Choice, jobs: &[TraceJob]) -> RunSummary {
-    play(&made_up(1, 2, None), jobs, TimelineOptions { policy, seed: 0, compaction: None }).expect("it goes well")
+    play(&made_up(1, 2, None), jobs, TimelineOptions::new(policy)).expect("it goes well")
 }
 
 /// Two cards: both taken for 100 s by one job, then one each by two, the third of which waits for the first to end.
@@ -44,8 +46,53 @@ fn a_preempted_job_goes_on_where_it_stopped() {
     let urgent = TraceJob { priority: 90, ..job("urgent", 40, 30, 2, 1000) };
     let run = run(Choice::Tessera, &[job("long", 0, 100, 2, 1000), urgent]);
     assert_eq!((run.completed, run.preemptions), (2, 1));
-    assert_eq!(run.waits_s, [0.0, 0.0], "both started at once");
+    assert_eq!(run.first_waiting.max, 0.0, "both started at once");
+    assert_eq!(run.waits_s, [0.0, 30.0], "and one waited for the other to end");
     assert_eq!(run.duration_s, 130.0, "100 s and 30 s after one another, nothing lost");
+}
+
+/// The time in which a suspended job waits, and in which it goes on without progress, is time that it waits.
+#[test]
+fn all_time_without_progress_is_waited() {
+    let urgent = TraceJob { priority: 90, ..job("urgent", 40, 30, 2, 1000) };
+    let (nodes, jobs) = (made_up(1, 2, None), [job("long", 0, 100, 2, 1000), urgent]);
+    let cost = "7/30/60".parse().expect("it is one");
+    let options = TimelineOptions { cost, ..TimelineOptions::new(Choice::Tessera) };
+    let run = play(&nodes, &jobs, options).expect("it goes well");
+    // Suspended from 40 to 70, and 30 for going on.
+    assert_eq!((run.waits_s.as_slice(), run.first_waiting.max), ([0.0, 60.0].as_slice(), 0.0));
+    assert_eq!((run.completion.max, run.stretch.max, run.duration_s), (160.0, 1.6, 160.0));
+    assert_eq!((run.suspensions_mean, run.suspensions_max), (0.5, 1.0));
+    assert_eq!(run.suspension_cost_percent, 18.75, "30 of 160 s");
+
+    let mut lines = Vec::new();
+    write_events(&mut lines, &nodes, &jobs, &run.events).expect("memory takes them");
+    let expected = "time_s,job,event,places\n0.000,long,start,node-0:0-1\n40.000,long,suspend,\n\
+                    40.000,urgent,start,node-0:0-1\n70.000,urgent,end,\n70.000,long,resume,node-0:0-1\n\
+                    160.000,long,end,\n";
+    assert_eq!(String::from_utf8_lossy(&lines), expected);
+}
+
+/// Cards that are kept empty for a job that does not fit yet are seen, and only while somebody else would fit on them.
+#[test]
+fn cards_that_somebody_waits_for_and_would_fit_on_are_counted() {
+    let jobs = [job("one", 0, 1000, 1, 1000), job("both", 100, 1000, 2, 1000), job("small", 200, 800, 1, 1000)];
+    let passing = run(Choice::Other(Named::BestFit), &jobs);
+    assert_eq!((passing.fitting_idle_percent, passing.duration_s), (0.0, 2000.0));
+    let in_order = run(Choice::Tessera, &jobs);
+    // One of two cards from 200 to 1000, of 2800 s in all.
+    assert_eq!(in_order.duration_s, 2800.0);
+    assert!((in_order.fitting_idle_percent - 800.0 * 100.0 / 5600.0).abs() < 1e-9, "{in_order}");
+}
+
+/// A text that is no cost is refused with an example of one.
+#[test]
+fn costs_are_three_numbers_of_seconds() {
+    let read = |text: &str| text.parse::<SuspendCost>();
+    assert_eq!(read("1/2/3"), Ok(SuspendCost { one_ms: 1000, few_ms: 2000, many_ms: 3000 }));
+    for wrong in ["", "7", "7/30", "7/30/60/90", "7/x/60", "-1/2/3"] {
+        assert!(read(wrong).is_err_and(|error| error.to_string().contains("such as 7/30/60")), "{wrong}");
+    }
 }
 
 /// A job that the cluster could never hold is refused, and a job without times cannot be played.
@@ -54,8 +101,7 @@ fn what_can_never_run_is_said_so() {
     let run = run(Choice::Tessera, &[job("huge", 0, 1, 3, 1000), job("small", 0, 1, 1, 1)]);
     assert_eq!((run.completed, run.refused), (1, 1));
     let untimed = TraceJob { runtime_ms: None, ..job("untimed", 0, 1, 1, 1) };
-    let options = TimelineOptions { policy: Choice::Tessera, seed: 0, compaction: None };
-    let refused = play(&made_up(1, 2, None), &[untimed], options);
+    let refused = play(&made_up(1, 2, None), &[untimed], TimelineOptions::new(Choice::Tessera));
     assert!(matches!(refused, Err(TimelineError::NoTimes { job }) if job == "untimed"));
 }
 
@@ -70,16 +116,46 @@ fn compaction_needs_fewer_cards() {
     }
     jobs.push(job("late", 90_000, 1, 1, 1));
     let nodes = made_up(1, 8, None);
-    let with = |compaction| {
-        let options = TimelineOptions { policy: Choice::Tessera, seed: 0, compaction };
+    let with = |compaction, cost: &str| {
+        let cost = cost.parse().expect("it is one");
+        let options = TimelineOptions { compaction, cost, ..TimelineOptions::new(Choice::Tessera) };
         play(&nodes, &jobs, options).expect("it goes well")
     };
-    let (left_alone, compacted) = (with(None), with(Some(Compaction::default())));
+    let (left_alone, compacted) = (with(None, "0/0/0"), with(Some(Compaction::default()), "0/0/0"));
     assert_eq!((left_alone.completed, compacted.completed), (17, 17));
     assert_eq!((left_alone.duration_s, compacted.duration_s), (100_000.0, 100_000.0));
     assert_eq!(left_alone.moves, 0);
     assert!(compacted.moves > 0);
     assert!(compacted.cards_needed_mean < left_alone.cards_needed_mean);
+
+    let paid = with(Some(Compaction::default()), "7/30/60");
+    assert!(paid.moves > 0);
+    let waited: f64 = paid.waits_s.iter().sum();
+    assert_eq!(waited, 7.0 * paid.moves as f64, "each move costs a job seven seconds, and nobody waits for room");
+}
+
+/// Only so many searches for victims are made in one decision. The next ones make those that are left, and come to an
+/// end, though what is kept for the first of one queue is a reason to try jobs of the other again.
+#[test]
+fn decisions_that_are_cut_short_come_to_an_end() {
+    let of_many = |number: u32| {
+        let pick = |from: &[u32], number: u32| from[number as usize % from.len()];
+        let runtime_s = 200 + number * 7919 % 6000;
+        let limit_s = runtime_s + 1 + number * 104_729 % 9000;
+        let cards = pick(&[1, 2, 3, 4, 8], number * 7 % 11);
+        TraceJob {
+            limit_ms: (!number.is_multiple_of(3)).then_some(u64::from(limit_s) * 1000),
+            workers: pick(&[1, 1, 2, 3], number * 5 % 7),
+            queue: pick(&[0, 1], number * 3 % 5).to_string(),
+            priority: pick(&[50, 70], number * 13 % 17),
+            ..job(&format!("job-{number}"), u64::from(number) * 25, u64::from(runtime_s), cards, 1000)
+        }
+    };
+    let jobs: Vec<TraceJob> = (0..600).map(of_many).collect();
+    let run = play(&made_up(3, 8, None), &jobs, TimelineOptions::new(Choice::Tessera)).expect("it goes well");
+    assert_eq!(run.completed, 600);
+    // A few for each that comes or ends, not one every 50 ms.
+    assert!(run.decisions < 3 * 600, "{run}");
 }
 
 /// The same trace is played the same way twice.

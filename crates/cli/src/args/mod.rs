@@ -38,7 +38,7 @@ pub use pool::{
 };
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
 pub use run::{KindChoice, PackingChoice, RunArgs, RunCommand, SpanChoice};
-pub use simulate::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
+pub use simulate::{CardsArgs, PlacerArgs, Queues, SaturateArgs, SimulateCommand, SimulateVerb};
 pub use top::{TopArgs, TopCommand, TopTab};
 pub use usage::{By, MOST_ROWS, UsageArgs, UsageCommand};
 pub use values::{CardRef, JobNumber};

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use tessera_simulate::timeline::SuspendCost;
 
 /// `tessera simulate`.
 ///
@@ -11,7 +12,7 @@ use clap::{Args, Subcommand};
 #[command(args_conflicts_with_subcommands = true)]
 pub struct SimulateCommand {
     /// Answer arrivals on the standard input one by one, on the standard output (docs/simulate.md has the lines)
-    #[arg(long, conflicts_with_all = ["cluster", "jobs", "report", "json"])]
+    #[arg(long, conflicts_with_all = ["cluster", "jobs", "suspend_cost", "queues", "events", "report", "json"])]
     pub online: bool,
     /// List of nodes, or a size such as 300x8 (nodes x cards)
     #[arg(long, value_name = "FILE", required_unless_present = "online")]
@@ -22,6 +23,15 @@ pub struct SimulateCommand {
     /// What places.
     #[command(flatten)]
     pub placer: PlacerArgs,
+    /// The cost of going on after a suspension or a move: seconds without progress with one card, up to eight, more
+    #[arg(long, value_name = "S/S/S", default_value = "0/0/0")]
+    pub suspend_cost: SuspendCost,
+    /// The queues of the jobs: those that the list names, or one for all
+    #[arg(long, value_enum, default_value_t = Queues::Listed)]
+    pub queues: Queues,
+    /// Write what happened to each job into a CSV file: `time_s,job,event,places` (docs/simulate.md); for one policy
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
     /// Draw the runs into an HTML file that needs nothing else
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -31,6 +41,13 @@ pub struct SimulateCommand {
     /// What to do.
     #[command(subcommand)]
     pub verb: Option<SimulateVerb>,
+}
+
+/// The queues that jobs are submitted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Queues {
+    Listed,
+    One,
 }
 
 /// What places, and what it draws.

@@ -1,6 +1,7 @@
 //! `tessera simulate`: reads the lists, runs the simulation, prints what came of it. It talks to no control plane.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 use serde::Serialize;
@@ -12,7 +13,7 @@ use tessera_simulate::timeline::{self, Compaction, TimelineOptions};
 use tessera_simulate::trace::{self, JobList, TraceNode};
 use tessera_simulate::{report, saturate};
 
-use crate::args::{CardsArgs, PlacerArgs, SaturateArgs, SimulateCommand, SimulateVerb};
+use crate::args::{CardsArgs, PlacerArgs, Queues, SaturateArgs, SimulateCommand, SimulateVerb};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::unwritten;
@@ -95,12 +96,27 @@ fn play(command: &SimulateCommand) -> Result<Exit, Failure> {
     let (Some(cluster), Some(list)) = (&command.cluster, &command.jobs) else {
         return Err(Failure::new(Exit::Usage, "nothing was simulated", "it needs --cluster and --jobs, or --online"));
     };
+    let policies = policies(&command.placer)?;
+    if command.events.is_some() && policies.len() > 1 {
+        return Err(Failure::new(Exit::Usage, "nothing was simulated", "--events takes the events of one policy"));
+    }
     let (nodes, jobs) = (nodes(cluster)?, jobs(list)?);
+    let jobs = match command.queues {
+        Queues::Listed => jobs,
+        Queues::One => jobs.in_one_queue(),
+    };
+    let not_written = |error: &io::Error| Failure::from_error(Exit::Failed, "the events were not written", error);
+    // Opened first: a path that cannot be written is found before a long run, not after it.
+    let events = command.events.as_ref().map(File::create).transpose().map_err(|error| not_written(&error))?;
     let mut runs = Vec::new();
     let compaction = command.placer.moves.then(Compaction::default);
-    for policy in policies(&command.placer)? {
-        let options = TimelineOptions { policy, seed: command.placer.seed, compaction };
+    for policy in policies {
+        let options = TimelineOptions { policy, seed: command.placer.seed, compaction, cost: command.suspend_cost };
         runs.push(timeline::play(&nodes, &jobs.jobs, options).map_err(|error| failed(&error))?);
+    }
+    if let (Some(file), [run]) = (events, &runs[..]) {
+        let written = timeline::write_events(BufWriter::new(file), &nodes, &jobs.jobs, &run.events);
+        written.map_err(|error| not_written(&error))?;
     }
     if let Some(path) = &command.report {
         let page = report::html(&format!("{} on {}", list.display(), cluster.display()), &runs);

@@ -8,6 +8,7 @@
 //! and memory ever bind it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tessera_ledger::{
     BlockCount, CardDescription, CardHealth, CardId, CardKind, CheckpointMode, CheckpointPolicy, HostCapacity,
@@ -143,6 +144,7 @@ pub fn spec(job: &TraceJob, counted: Counted) -> JobSpec {
         gang: job.workers,
         priority: job.priority,
         preemptible: job.preemptible,
+        time_limit: job.limit_ms.map(Duration::from_millis),
         checkpoint: CheckpointPolicy { mode: CheckpointMode::Cooperative, ..CheckpointPolicy::default() },
         host: HostRequest { cpu: MilliCpus(job.ask.cpu_milli), memory: Mebibytes(job.ask.memory_mib) },
         ..JobSpec::new(vec!["simulated".to_owned()], virtual_card(&job.ask, counted))

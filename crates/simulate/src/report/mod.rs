@@ -37,7 +37,7 @@ const COLOURS: usize = 6;
 /// A row of the table of figures.
 type Figure = (&'static str, fn(&RunSummary) -> String);
 
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 17] = [
     ("jobs completed", |run| format!("{} of {}", run.completed, run.jobs)),
     ("refused, never started", |run| format!("{}, {}", run.refused, run.never_started)),
     ("allocated, mean over time", |run| format!("{:.2} %", run.allocated_mean_percent)),
@@ -58,6 +58,9 @@ const FIGURES: [Figure; 14] = [
         let [p99, max] = [run.waiting.p99, run.waiting.max].map(crate::timeline::duration);
         format!("{p99} / {max}")
     }),
+    ("first start, mean", |run| crate::timeline::duration(run.first_waiting.mean)),
+    ("stretch, mean / p99", |run| format!("{:.1} / {:.1}", run.stretch.mean, run.stretch.p99)),
+    ("free while one waited who fits", |run| format!("{:.3} %", run.fitting_idle_percent)),
     ("preemptions", |run| run.preemptions.to_string()),
     ("moves", |run| run.moves.to_string()),
     ("decision, p50 / p99", |run| format!("{:.1} / {:.1} us", run.decision_p50_us, run.decision_p99_us)),
@@ -92,7 +95,7 @@ pub fn html(trace: &str, runs: &[RunSummary]) -> String {
     let names = WAITS.map(|(_, name)| name);
     let shares: Vec<(String, usize, Vec<f64>)> =
         runs.iter().enumerate().map(|(number, run)| (run.policy.clone(), number % COLOURS, waits(run))).collect();
-    let text = "Share of the jobs that started, by how long they waited for their first start.";
+    let text = "Share of the jobs that ended, by how long they waited in all.";
     section(&mut page, "Waiting times", text, &bars(&names, &shares));
     page.push_str("</body></html>\n");
     page
@@ -151,7 +154,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::{Sample, Waiting};
+    use crate::timeline::{Sample, Spread};
 
     fn run(policy: &str) -> RunSummary {
         let sample = |at_s: f64| Sample {
@@ -164,7 +167,7 @@ mod tests {
         };
         RunSummary {
             policy: policy.to_owned(),
-            waiting: Waiting::default(),
+            waiting: Spread::default(),
             waits_s: vec![0.0, 5.0, 5.0, 7200.0],
             samples: (0..20).map(|step| sample(f64::from(step) * 360.0)).collect(),
             ..RunSummary::default()

@@ -1,10 +1,12 @@
 //! The books of a run: where every job is, on the plain model and independently of who decided it, and what that adds
 //! up to.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::result::{RunSummary, Sample, Waiting};
-use super::{MOST_SAMPLES, SAMPLES, TimelineError, seconds};
+use super::events::{JobEvent, JobEventKind};
+use super::result::{RunSummary, Sample, Spread};
+use super::{MOST_SAMPLES, SAMPLES, SuspendCost, TimelineError, seconds};
 use crate::plain::{Place, PlainCluster, Request};
 use crate::policy::fragmented_milli;
 use crate::saturate::shapes;
@@ -28,10 +30,17 @@ struct Entry {
     request: Request,
     /// Milliseconds that it still has to run.
     left: u64,
-    /// The number of times that it was started.
+    /// Milliseconds of the present run that go by before it makes progress.
+    unpaid: u64,
+    /// The number of times that it was started or moved: its end is that of the last.
     runs: u32,
-    waited: Option<u64>,
+    suspensions: u32,
+    first_start: Option<u64>,
+    end: Option<u64>,
 }
+
+/// The shortest length of which a stretch is counted, as of ten seconds: what is shorter is stretched by anything.
+const SHORTEST_MS: u64 = 10_000;
 
 /// Everything that is counted.
 #[derive(Debug, Default)]
@@ -50,11 +59,23 @@ struct Counts {
 struct Sums {
     allocated: u128,
     cards_in_use: u128,
+    /// All that was allocated, also after the last submission.
+    held: u128,
+    /// The part of that which went into going on after suspensions and moves.
+    cost: u128,
+    /// All that was free while somebody waited who would have fitted.
+    wasted: u128,
 }
 
 pub(super) struct Books<'a> {
     jobs: &'a [TraceJob],
+    cost: SuspendCost,
+    events: Vec<JobEvent>,
     cluster: PlainCluster,
+    /// Jobs that wait for cards, by what they ask for.
+    demand: BTreeMap<(Request, u32), u64>,
+    /// True if none of them fits, since nothing has ended and nobody has come to wait for something else.
+    nobody_fits: bool,
     capacity: u64,
     cards: u64,
     entries: Vec<Entry>,
@@ -72,25 +93,32 @@ pub(super) struct Books<'a> {
 }
 
 impl<'a> Books<'a> {
-    pub(super) fn new(nodes: &[TraceNode], jobs: &'a [TraceJob]) -> Self {
+    pub(super) fn new(nodes: &[TraceNode], jobs: &'a [TraceJob], cost: SuspendCost) -> Self {
         let cluster = PlainCluster::new(nodes);
         let entry = |job: &TraceJob| Entry {
             standing: Standing::Absent,
             request: cluster.request(&job.ask),
-            left: job.runtime_ms.unwrap_or(0),
+            left: job.length_ms(),
+            unpaid: 0,
             runs: 0,
-            waited: None,
+            suspensions: 0,
+            first_start: None,
+            end: None,
         };
         // To work on hosts alone every free card would be of no use, which says nothing of cards.
         let asks: Vec<Ask> = jobs.iter().map(|job| job.ask.clone()).filter(|ask| ask.cards > 0).collect();
         let shapes = shapes(&asks).into_iter().map(|(ask, weight)| (cluster.request(&ask), weight)).collect();
-        let horizon = jobs.iter().map(|job| job.submitted_ms + job.runtime_ms.unwrap_or(0)).max().unwrap_or(0);
+        let horizon = jobs.iter().map(|job| job.submitted_ms + job.length_ms()).max().unwrap_or(0);
         Self {
             entries: jobs.iter().map(entry).collect(),
             capacity: cluster.capacity_milli(),
             cards: cluster.nodes.iter().map(|node| node.cards.len() as u64).sum(),
             cluster,
             jobs,
+            cost,
+            events: Vec::new(),
+            demand: BTreeMap::new(),
+            nobody_fits: true,
             shapes,
             now: 0,
             last_submission: jobs.iter().map(|job| job.submitted_ms).max().unwrap_or(0),
@@ -125,6 +153,11 @@ impl<'a> Books<'a> {
         let counted = now.min(self.last_submission).saturating_sub(self.now.min(self.last_submission));
         self.sums.allocated += u128::from(allocated) * u128::from(counted);
         self.sums.cards_in_use += u128::from(cards) * u128::from(counted);
+        let passed = u128::from(now - self.now);
+        self.sums.held += u128::from(allocated) * passed;
+        if passed > 0 && self.does_somebody_fit() {
+            self.sums.wasted += u128::from(self.capacity - allocated) * passed;
+        }
         self.now = now;
     }
 
@@ -144,13 +177,56 @@ impl<'a> Books<'a> {
         }
     }
 
+    /// Returns whether somebody waits for whom there is room as everybody lies.
+    fn does_somebody_fit(&mut self) -> bool {
+        let fits = |(request, workers): &(Request, u32)| self.cluster.fit(request, *workers);
+        self.nobody_fits = self.nobody_fits || !self.demand.keys().any(fits);
+        !self.nobody_fits
+    }
+
+    /// A job begins to wait.
+    fn waits(&mut self, job: usize) {
+        self.counts.waiting += 1;
+        let request = self.entries[job].request;
+        if request.cards > 0 {
+            let same = self.demand.entry((request, self.jobs[job].workers)).or_default();
+            self.nobody_fits &= *same > 0;
+            *same += 1;
+        }
+    }
+
+    /// A job waits no more.
+    fn waited(&mut self, job: usize) {
+        self.counts.waiting -= 1;
+        let key = (self.entries[job].request, self.jobs[job].workers);
+        if let Some(count) = self.demand.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.demand.remove(&key);
+            }
+        }
+    }
+
+    fn note(&mut self, job: usize, kind: JobEventKind, places: &[Place]) {
+        self.events.push(JobEvent { at_ms: self.now, job, kind, places: places.to_vec() });
+    }
+
+    /// The cost of going on elsewhere or later.
+    fn cost_of(&self, job: usize) -> u64 {
+        let TraceJob { ask, workers, .. } = &self.jobs[job];
+        self.cost.of(u64::from(ask.cards) * u64::from(*workers))
+    }
+
     fn entry(&mut self, job: usize) -> &mut Entry {
         &mut self.entries[job]
     }
 
     pub(super) fn submitted(&mut self, job: usize, accepted: bool) {
-        let counted = if accepted { &mut self.counts.waiting } else { &mut self.counts.refused };
-        *counted += 1;
+        if accepted {
+            self.waits(job);
+        } else {
+            self.counts.refused += 1;
+        }
         self.entry(job).standing = if accepted { Standing::Waiting } else { Standing::Refused };
     }
 
@@ -171,42 +247,58 @@ impl<'a> Books<'a> {
 
     /// A job starts or goes on; answers when it will end, and the number of this run.
     pub(super) fn started(&mut self, job: usize, places: Vec<Place>) -> Result<(u64, u32), TimelineError> {
-        self.take(job, &places)?;
+        let first = self.entry(job).first_start.is_none();
+        self.waited(job);
+        self.counts.running += 1;
+        let (kind, cost) = if first { (JobEventKind::Start, 0) } else { (JobEventKind::Resume, self.cost_of(job)) };
         let now = self.now;
-        let submitted = self.jobs[job].submitted_ms;
+        self.entry(job).first_start.get_or_insert(now);
+        self.runs_on(job, places, kind, cost)
+    }
+
+    /// A job runs on from now on, once it has paid for it; answers when it will end, and the number of this run.
+    fn runs_on(
+        &mut self,
+        job: usize,
+        places: Vec<Place>,
+        kind: JobEventKind,
+        cost: u64,
+    ) -> Result<(u64, u32), TimelineError> {
+        self.take(job, &places)?;
+        self.note(job, kind, &places);
+        let now = self.now;
         let entry = self.entry(job);
         entry.standing = Standing::Running { since: now, places };
         entry.runs += 1;
-        entry.waited.get_or_insert(now.saturating_sub(submitted));
-        let answer = (now + entry.left, entry.runs);
-        self.counts.waiting -= 1;
-        self.counts.running += 1;
-        Ok(answer)
+        entry.unpaid = cost;
+        Ok((now + cost + entry.left, entry.runs))
     }
 
     pub(super) fn finished(&mut self, job: usize) -> Result<(), TimelineError> {
         self.stop(job, "finished", Standing::Over)?;
+        self.note(job, JobEventKind::End, &[]);
         self.counts.completed += 1;
+        self.counts.running -= 1;
+        self.entry(job).end = Some(self.now);
         Ok(())
     }
 
     pub(super) fn suspended(&mut self, job: usize) -> Result<(), TimelineError> {
         self.stop(job, "suspended", Standing::Waiting)?;
+        self.note(job, JobEventKind::Suspend, &[]);
         self.counts.suspended += 1;
-        self.counts.waiting += 1;
+        self.entry(job).suspensions += 1;
+        self.counts.running -= 1;
+        self.waits(job);
         Ok(())
     }
 
-    pub(super) fn moved(&mut self, job: usize, to: Vec<Place>) -> Result<(), TimelineError> {
-        let Standing::Running { since, places } = self.entry(job).standing.clone() else {
-            return Err(self.not_running(job, "moved"));
-        };
-        let request = self.entry(job).request;
-        places.iter().for_each(|place| self.cluster.give(&request, place));
-        self.take(job, &to)?;
-        self.entry(job).standing = Standing::Running { since, places: to };
+    /// A job goes on elsewhere; answers as [`started`](Self::started) does.
+    pub(super) fn moved(&mut self, job: usize, to: Vec<Place>) -> Result<(u64, u32), TimelineError> {
+        self.stop(job, "moved", Standing::Waiting)?;
         self.counts.moves += 1;
-        Ok(())
+        let cost = self.cost_of(job);
+        self.runs_on(job, to, JobEventKind::Move, cost)
     }
 
     fn not_running(&self, job: usize, what: &'static str) -> TimelineError {
@@ -219,10 +311,13 @@ impl<'a> Books<'a> {
         let Standing::Running { since, places } = std::mem::replace(&mut entry.standing, next) else {
             return Err(self.not_running(job, what));
         };
-        entry.left = entry.left.saturating_sub(now - since);
+        let ran = now - since;
+        let paid = ran.min(entry.unpaid);
+        entry.left = entry.left.saturating_sub(ran - paid);
         let request = entry.request;
         places.iter().for_each(|place| self.cluster.give(&request, place));
-        self.counts.running -= 1;
+        self.nobody_fits = false;
+        self.sums.cost += u128::from(paid) * u128::from(request.all_cards_milli() * places.len() as u64);
         Ok(())
     }
 
@@ -236,8 +331,18 @@ impl<'a> Books<'a> {
     }
 
     pub(super) fn close(self, policy: &str) -> RunSummary {
-        let waited = |entry: &Entry| entry.waited.map(seconds);
-        let waiting = Distribution::new(self.entries.iter().filter_map(waited).collect());
+        let of_each = |value: fn(&Entry, &TraceJob) -> Option<f64>| {
+            let jobs = self.entries.iter().zip(self.jobs);
+            Distribution::new(jobs.filter_map(|(entry, job)| value(entry, job)).collect())
+        };
+        let waits = of_each(|entry, job| entry.end.map(|end| seconds(end - job.submitted_ms - job.length_ms())));
+        let first_waits = of_each(|entry, job| entry.first_start.map(|start| seconds(start - job.submitted_ms)));
+        let completion = of_each(|entry, job| entry.end.map(|end| seconds(end - job.submitted_ms)));
+        let stretch = of_each(|entry, job| {
+            let at_least = |millis: u64| real(millis.max(SHORTEST_MS));
+            entry.end.map(|end| at_least(end - job.submitted_ms) / at_least(job.length_ms()))
+        });
+        let suspensions = of_each(|entry, _| entry.first_start.map(|_| f64::from(entry.suspensions)));
         let during: Vec<&Sample> =
             self.samples.iter().filter(|sample| sample.at_s <= seconds(self.last_submission)).collect();
         let allocated = Distribution::new(during.iter().map(|sample| sample.allocated_percent).collect());
@@ -245,6 +350,9 @@ impl<'a> Books<'a> {
         let span = real(self.last_submission.max(1));
         #[allow(clippy::cast_precision_loss, reason = "the result has a few digits")]
         let mean = |sum: u128| sum as f64 / span;
+        #[allow(clippy::cast_precision_loss, reason = "the result has a few digits")]
+        let share = |part: u128, whole: u128| part as f64 * 100.0 / whole.max(1) as f64;
+        let all = u128::from(self.capacity) * u128::from(self.now);
         let times = Distribution::new(self.times);
         RunSummary {
             policy: policy.to_owned(),
@@ -264,15 +372,23 @@ impl<'a> Books<'a> {
             fragmented_mean_percent: fragmented.mean(),
             cards_needed_mean: mean(self.sums.cards_in_use),
             cards_needed_peak: self.peak_cards,
-            waiting: Waiting::of(&waiting),
+            waiting: Spread::of(&waits),
+            first_waiting: Spread::of(&first_waits),
+            completion: Spread::of(&completion),
+            stretch: Spread::of(&stretch),
+            fitting_idle_percent: share(self.sums.wasted, all),
+            suspensions_mean: suspensions.mean(),
+            suspensions_max: suspensions.max(),
+            suspension_cost_percent: share(self.sums.cost, self.sums.held),
             preemptions: self.counts.suspended,
             moves: self.counts.moves,
             plan_refusals: self.counts.plan_refusals,
             decisions: times.values().len() as u64,
             decision_p50_us: times.quantile(0.5),
             decision_p99_us: times.quantile(0.99),
-            waits_s: waiting.values().to_vec(),
+            waits_s: waits.values().to_vec(),
             samples: self.samples,
+            events: self.events,
         }
     }
 }

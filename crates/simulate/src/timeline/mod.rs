@@ -1,10 +1,12 @@
 //! A trace played through: jobs come when they came, run as long as they ran, wait, are preempted and moved, and
 //! everything that happens is measured on the way.
 //!
-//! A job that is suspended goes on where it stopped: it is taken to write a checkpoint in no time. Nothing fails, no
-//! node is lost, and agents do at once what they are told; what is simulated is where and when jobs run.
+//! A job that is suspended goes on where it stopped; what that costs is a setting, paid when it resumes. Nothing fails,
+//! no node is lost, and agents do at once what they are told; what is simulated is where and when jobs run.
 
 mod books;
+mod cost;
+mod events;
 mod result;
 mod scheduler;
 
@@ -13,14 +15,16 @@ use std::time::Duration;
 
 use crate::engine::EngineError;
 use crate::placer::Choice;
-use crate::plain::Impossible;
+use crate::plain::{Impossible, Place};
 use crate::trace::{TraceJob, TraceNode};
 
 use books::Books;
 use scheduler::{PlainScheduler, Scheduler, Step, TesseraScheduler};
 
+pub use cost::{InvalidCost, SuspendCost};
+pub use events::{JobEvent, JobEventKind, write_events};
 pub(crate) use result::duration;
-pub use result::{RunSummary, Sample, Waiting};
+pub use result::{RunSummary, Sample, Spread};
 
 /// Pause before another decision after one that was cut short without doing anything.
 const PAUSE_MS: u64 = 50;
@@ -40,6 +44,16 @@ pub struct TimelineOptions {
     pub seed: u64,
     /// The schedule of moves by which free room is brought together; `None`: no moves. Only Tessera moves.
     pub compaction: Option<Compaction>,
+    /// The cost that each resumption and each move has for a job.
+    pub cost: SuspendCost,
+}
+
+impl TimelineOptions {
+    /// A placer that draws nothing, moves nothing, and whose suspensions cost nothing.
+    #[must_use]
+    pub fn new(policy: Choice) -> Self {
+        Self { policy, seed: 0, compaction: None, cost: SuspendCost::default() }
+    }
 }
 
 /// The schedule of moves.
@@ -126,7 +140,7 @@ struct Play<'a> {
 impl<'a> Play<'a> {
     fn new(nodes: &[TraceNode], jobs: &'a [TraceJob], options: TimelineOptions) -> Self {
         let events = jobs.iter().enumerate().map(|(job, of)| (of.submitted_ms, Event::Submit { job })).collect();
-        Self { jobs, events, books: Books::new(nodes, jobs), options, wake: None, next_compaction: 0 }
+        Self { jobs, events, books: Books::new(nodes, jobs, options.cost), options, wake: None, next_compaction: 0 }
     }
 
     fn run(mut self, scheduler: &mut dyn Scheduler) -> Result<RunSummary, TimelineError> {
@@ -153,10 +167,17 @@ impl<'a> Play<'a> {
         self.next_compaction = now.saturating_add(compaction.every_ms);
         let moved = scheduler.compact(compaction.moves)?;
         let any = !moved.is_empty();
-        for (job, places) in moved {
-            self.books.moved(job, places)?;
-        }
+        self.moved(moved)?;
         Ok(any)
+    }
+
+    /// Notes where jobs run now. One that pays for its move ends later.
+    fn moved(&mut self, moved: Vec<(usize, Vec<Place>)>) -> Result<(), TimelineError> {
+        for (job, places) in moved {
+            let (ends, run) = self.books.moved(job, places)?;
+            self.events.insert((ends, Event::End { job, run }));
+        }
+        Ok(())
     }
 
     fn take(&mut self, event: Event, scheduler: &mut dyn Scheduler) -> Result<(), TimelineError> {
@@ -184,9 +205,7 @@ impl<'a> Play<'a> {
             for job in suspended {
                 self.books.suspended(job)?;
             }
-            for (job, places) in moved {
-                self.books.moved(job, places)?;
-            }
+            self.moved(moved)?;
             for (job, places) in started {
                 let (ends, run) = self.books.started(job, places)?;
                 self.events.insert((ends, Event::End { job, run }));

@@ -4,11 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::events::JobEvent;
 use crate::stats::Distribution;
 
-/// The waiting time of jobs until their first start, in seconds.
+/// A quantity over all jobs; times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Waiting {
+pub struct Spread {
     pub mean: f64,
     pub p50: f64,
     pub p90: f64,
@@ -16,14 +17,14 @@ pub struct Waiting {
     pub max: f64,
 }
 
-impl Waiting {
-    pub(super) fn of(waits: &Distribution) -> Self {
+impl Spread {
+    pub(super) fn of(values: &Distribution) -> Self {
         Self {
-            mean: waits.mean(),
-            p50: waits.quantile(0.5),
-            p90: waits.quantile(0.9),
-            p99: waits.quantile(0.99),
-            max: waits.max(),
+            mean: values.mean(),
+            p50: values.quantile(0.5),
+            p90: values.quantile(0.9),
+            p99: values.quantile(0.99),
+            max: values.max(),
         }
     }
 }
@@ -78,8 +79,23 @@ pub struct RunSummary {
     pub cards_needed_mean: f64,
     /// The most at once.
     pub cards_needed_peak: u64,
-    /// The waiting time of jobs until their first start.
-    pub waiting: Waiting,
+    /// All time in which a job neither made progress nor was over: until its first start, suspended, and going on after
+    /// suspensions and moves. Of jobs that ended.
+    pub waiting: Spread,
+    /// The time until the first start, of jobs that started.
+    pub first_waiting: Spread,
+    /// The time from submission to end.
+    pub completion: Spread,
+    /// Completion time by length, each taken as ten seconds at least.
+    pub stretch: Spread,
+    /// Share of all cards' time that lay free while somebody waited who would have fitted as everybody lay.
+    pub fitting_idle_percent: f64,
+    /// Suspensions of a job that started: the mean.
+    pub suspensions_mean: f64,
+    /// The most of one job.
+    pub suspensions_max: f64,
+    /// Share of what jobs held, in cards' time, that went into going on after suspensions and moves.
+    pub suspension_cost_percent: f64,
     /// Suspensions in favour of others.
     pub preemptions: u64,
     pub moves: u64,
@@ -94,6 +110,9 @@ pub struct RunSummary {
     pub waits_s: Vec<f64>,
     /// The cluster over time.
     pub samples: Vec<Sample>,
+    /// The events of all jobs, in order.
+    #[serde(skip)]
+    pub events: Vec<JobEvent>,
 }
 
 impl fmt::Display for RunSummary {
@@ -116,10 +135,21 @@ impl fmt::Display for RunSummary {
             self.unallocated_mean_percent, self.fragmented_mean_percent
         )?;
         writeln!(f, "cards needed  mean {:.1}, peak {}", self.cards_needed_mean, self.cards_needed_peak)?;
-        let Waiting { mean, p50, p90, p99, max } = self.waiting;
-        let [mean, p50, p90, p99, max] = [mean, p50, p90, p99, max].map(duration);
-        writeln!(f, "waiting       mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, max {max}")?;
-        writeln!(f, "preemptions   {}", self.preemptions)?;
+        for (name, times) in
+            [("waiting", &self.waiting), ("first start", &self.first_waiting), ("completion", &self.completion)]
+        {
+            let Spread { mean, p50, p90, p99, max } = *times;
+            let [mean, p50, p90, p99, max] = [mean, p50, p90, p99, max].map(duration);
+            writeln!(f, "{name:13} mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, max {max}")?;
+        }
+        let Spread { mean, p50, p90, p99, max } = self.stretch;
+        writeln!(f, "stretch       mean {mean:.1}, p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, max {max:.1}")?;
+        writeln!(f, "free for one  {:.3} % of all cards' time, while one waited who fits", self.fitting_idle_percent)?;
+        writeln!(
+            f,
+            "preemptions   {}: {:.2} a job, most {}, for {:.3} % of what jobs held",
+            self.preemptions, self.suspensions_mean, self.suspensions_max, self.suspension_cost_percent
+        )?;
         writeln!(f, "moves         {}", self.moves)?;
         if self.plan_refusals > 0 {
             writeln!(f, "refused       {} parts of plans, by the ledger", self.plan_refusals)?;

@@ -31,6 +31,15 @@ pub struct JobList {
     pub timed: bool,
 }
 
+impl JobList {
+    /// The same jobs, all in one queue.
+    #[must_use]
+    pub fn in_one_queue(mut self) -> Self {
+        self.jobs.iter_mut().for_each(|job| DEFAULT_QUEUE.clone_into(&mut job.queue));
+        self
+    }
+}
+
 /// A row of `openb_pod_list_*.csv`; the short lists end with `gpu_milli`.
 #[derive(Deserialize)]
 struct OpenbPod {
@@ -70,6 +79,8 @@ struct PlainJob {
     submitted_s: Option<f64>,
     #[serde(default)]
     runtime_s: Option<f64>,
+    #[serde(default)]
+    limit_s: Option<f64>,
     #[serde(default)]
     workers: Option<u32>,
     #[serde(default)]
@@ -123,7 +134,6 @@ pub(crate) fn check_cards(cards: u32, milli: u32) -> Result<(), String> {
 fn openb(table: &mut Table) -> Result<JobList, TraceError> {
     let timed = table.has(&["creation_time", "deletion_time"]);
     let rows = table.rows::<OpenbPod>()?;
-    let first = rows.iter().filter_map(|row| row.value.creation_time).min().unwrap_or(0);
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
         let pod = row.value;
@@ -140,7 +150,7 @@ fn openb(table: &mut Table) -> Result<JobList, TraceError> {
             models: if pod.num_gpu == 0 { BTreeSet::new() } else { models(&pod.gpu_spec) },
         };
         jobs.push(TraceJob {
-            submitted_ms: pod.creation_time.map_or(0, |at| at.saturating_sub(first).saturating_mul(1000)),
+            submitted_ms: pod.creation_time.map_or(0, |at| at.saturating_mul(1000)),
             runtime_ms: runtime,
             ..TraceJob::of(pod.name, ask)
         });
@@ -160,7 +170,6 @@ fn philly(table: &mut Table) -> Result<JobList, TraceError> {
         let since = time.duration_since(jiff::civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
         times.push(u64::try_from(since.as_millis()).unwrap_or(0));
     }
-    let first = times.iter().copied().min().unwrap_or(0);
     let mut jobs = Vec::with_capacity(rows.len());
     for (number, (row, time)) in rows.into_iter().zip(times).enumerate() {
         let job = row.value;
@@ -172,7 +181,7 @@ fn philly(table: &mut Table) -> Result<JobList, TraceError> {
         let cards = cards.unwrap_or(1);
         let ask = Ask { cards, card_milli: WHOLE_CARD, ..Ask::default() };
         jobs.push(TraceJob {
-            submitted_ms: time - first,
+            submitted_ms: time,
             runtime_ms: Some(runtime),
             workers: job.num_gpus / cards,
             queue: if job.cluster.is_empty() { DEFAULT_QUEUE.to_owned() } else { job.cluster },
@@ -200,10 +209,15 @@ fn plain(table: &mut Table) -> Result<JobList, TraceError> {
         if workers == 0 {
             return Err(table.wrong(line, "workers", "a job has at least one worker"));
         }
+        let limit_ms = time("limit_s", job.limit_s)?;
+        if limit_ms == Some(0) {
+            return Err(table.wrong(line, "limit_s", "a time limit is positive; leave it empty where there is none"));
+        }
         jobs.push(TraceJob {
             name: job.job,
             submitted_ms: time("submitted_s", job.submitted_s)?.unwrap_or(0),
             runtime_ms: time("runtime_s", job.runtime_s)?,
+            limit_ms,
             workers,
             ask: Ask {
                 cpu_milli: job.cpu_milli,
@@ -231,7 +245,10 @@ fn millis(seconds: f64) -> Result<u64, String> {
     Ok((seconds * 1000.0).round() as u64)
 }
 
+/// The jobs in order of submission, the first of which is at 0.
 fn in_order(format: JobFormat, mut jobs: Vec<TraceJob>, timed: bool) -> JobList {
+    let first = jobs.iter().map(|job| job.submitted_ms).min().unwrap_or(0);
+    jobs.iter_mut().for_each(|job| job.submitted_ms -= first);
     jobs.sort_by_key(|job| job.submitted_ms);
     JobList { format, jobs, timed }
 }

@@ -84,6 +84,8 @@ pub struct TraceJob {
     pub submitted_ms: u64,
     /// The duration of the run, in milliseconds; `None` where the trace does not say.
     pub runtime_ms: Option<u64>,
+    /// The time limit that the job was submitted with, in milliseconds; it ends then if it still runs.
+    pub limit_ms: Option<u64>,
     /// Number of workers, placed together or not at all.
     pub workers: u32,
     pub ask: Ask,
@@ -107,11 +109,18 @@ impl TraceJob {
             name,
             submitted_ms: 0,
             runtime_ms: None,
+            limit_ms: None,
             workers: 1,
             ask,
             queue: DEFAULT_QUEUE.to_owned(),
             priority: DEFAULT_PRIORITY,
             preemptible: true,
         }
+    }
+
+    /// The time for which the job makes progress, in milliseconds; 0 where the trace does not say.
+    #[must_use]
+    pub fn length_ms(&self) -> u64 {
+        self.runtime_ms.unwrap_or(0).min(self.limit_ms.unwrap_or(u64::MAX))
     }
 }
