@@ -8,6 +8,7 @@ import pytest
 import serving
 import test_slices
 import torch
+from measured import measured
 from torch import nn
 
 CARD = torch.device("tessera")
@@ -391,6 +392,7 @@ torch.tessera.synchronize(); print(time.monotonic() - start)
 
 
 @pytest.mark.alone
+@measured
 def test_the_gate_pays_for_each_operation_of_a_replay(folder):
     one_thread = {"OMP_NUM_THREADS": "1"}
     with serving.Server(folder, "--share", 0.2, environment=one_thread) as part, serving.Server(folder, environment=one_thread) as whole:

@@ -14,6 +14,7 @@ import pytest
 import ready
 import serving
 import torch
+from measured import measured
 
 from tessera import _native, plan
 
@@ -360,6 +361,7 @@ def test_a_hostile_program_ends_nothing_but_its_connection(group):
 
 
 @pytest.mark.alone
+@measured
 def test_the_plan_is_chosen_by_what_the_program_does(short):
     """Two equal slices beside each other: much work for few parameters is worth dividing, and little work for many is not."""
     code = """

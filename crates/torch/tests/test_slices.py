@@ -11,6 +11,7 @@ import pytest
 import ready
 import serving
 import torch
+from measured import measured
 from safetensors import safe_open
 
 from tessera import _native
@@ -172,6 +173,7 @@ for _ in range(2):
 
 
 @pytest.mark.alone
+@measured
 def test_two_tenants_get_their_shares(folder):
     """Device time by the servers' own clocks, over the same few seconds; a quarter and a half, both always busy."""
     busy = """

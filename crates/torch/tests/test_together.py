@@ -15,6 +15,7 @@ import pytest
 import ready
 import serving
 import torch
+from measured import measured
 
 from tessera import _native, group
 
@@ -218,6 +219,7 @@ print(torch.tessera.slice_status()["plan"], total, (y == 1).all().item(), (x @ w
 
 
 @pytest.mark.alone
+@measured
 def test_each_program_begins_with_what_is_known_of_it(short):
     work = """
 import torch
@@ -283,6 +285,7 @@ except ConnectionError as error: print("told")
 
 
 @pytest.mark.alone
+@measured
 def test_a_slice_that_is_only_busy_is_waited_for(short):
     with groups.Group(short, EQUAL, "--silence", 1, split="layers") as running:
         assert running.run("""
