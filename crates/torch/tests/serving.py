@@ -79,7 +79,7 @@ class Server:
 
     def executed(self, operations, worker_folder):
         """What it counts of itself in this folder, once it has executed so many operations."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             with contextlib.suppress(FileNotFoundError):
                 counts = json.loads(pathlib.Path(worker_folder, ".use").read_text())

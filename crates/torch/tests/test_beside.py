@@ -77,7 +77,7 @@ def test_an_assertion_on_the_device_is_told_and_ends_the_server_and_no_other(fol
         told, after = server.run(WRONG).split()
         assert told == "True" and after.endswith("Error")
         assert server.process.wait(60) == 123
-        out, err = other.communicate("\n", timeout=60)
+        out, err = other.communicate("\n", timeout=120)
         assert out == "8.0\n", err
 
 

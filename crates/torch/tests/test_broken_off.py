@@ -98,7 +98,7 @@ class Driven:
             pass
         # One may still be of a wait before that was broken off.
         for _ in range(2):
-            assert self.asked.waits.acquire(timeout=60)
+            assert self.asked.waits.acquire(timeout=120)
         self._program.send_signal(signal.SIGINT)
 
     def stop(self):

@@ -66,7 +66,7 @@ def test_a_network_that_breaks_anywhere_changes_nothing(folder, asked, checkpoin
 def refused(asked, listener, **place):
     asked.answers["where"] = {"address": listener.address, **CREDENTIALS, **place}
     running = start(asked, "import torch\ntorch.ones(1, device='tessera')")
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=120)
     assert running.returncode == 1
     return errors
 
@@ -97,7 +97,7 @@ def test_why_a_card_is_not_reached_is_said_once_and_it_is_tried_again(folder, as
         running = start(asked, "import torch\nprint(torch.ones(3, device='tessera').sum().item())")
         assert "the slice is granted in epoch 7, the program comes from epoch 8" in running.stderr.readline()
         asked.at(server)
-        printed, errors = running.communicate(timeout=60)
+        printed, errors = running.communicate(timeout=120)
     assert (printed, errors, running.returncode) == ("3.0\n", "", 0)
 
 
@@ -194,7 +194,7 @@ def test_a_program_that_kept_too_little_is_told_what_is_lost(folder, asked, chec
         come_to("3 ", running)
     with Kept(folder, checkpoints, epoch=2) as server:
         asked.at(server)
-        _, errors = running.communicate(timeout=60)
+        _, errors = running.communicate(timeout=120)
     assert running.returncode == 1
     assert "goes on from frame 0" in errors and "is lost, and the program cannot go on" in errors
 
@@ -218,7 +218,7 @@ def test_when_the_card_is_gone_for_good_the_program_is_told_why(folder, asked, c
         running = start(asked, PROGRAM, 2000)
         come_to("3 ", running)
         asked.answers["where"] = {"over": "job 7 was cancelled"}
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=120)
     assert running.returncode == 1
     assert "ConnectionError: virtual card:" in errors and "job 7 was cancelled" in errors
 
@@ -244,7 +244,7 @@ def test_an_error_that_was_not_told_yet_outlives_the_server(folder, asked, check
     assert server.suspend() == 0
     with Kept(folder, checkpoints, epoch=2) as server:
         asked.at(server)
-        printed, errors = running.communicate("\n", timeout=60)
+        printed, errors = running.communicate("\n", timeout=120)
     assert printed == "told True\n", errors
 
 

@@ -143,19 +143,19 @@ def suspend(pool, program, job):
 def drain(pool, program, job):
     node = node_of(program.job())
     pool.tessera("node", "drain", node, "--yes")
-    wait("it to be elsewhere", lambda: (job := program.job())["state"] == "running" and node_of(job) != node, 90)
+    wait("it to be elsewhere", lambda: (job := program.job())["state"] == "running" and node_of(job) != node, 180)
     pool.tessera("node", "uncordon", node)
 
 
 def move(pool, program, job):
     node = node_of(program.job())
     pool.tessera("job", "move", job, "--yes")
-    wait("it to be elsewhere", lambda: (job := program.job())["state"] == "running" and node_of(job) != node, 90)
+    wait("it to be elsewhere", lambda: (job := program.job())["state"] == "running" and node_of(job) != node, 180)
 
 
 def kill(pool, program, job):
     os.kill(server_of(pool), signal.SIGKILL)
-    again = wait("another attempt", lambda: (job := program.job())["state"] == "running" and len(job["history"]) > 1 and job, 90)
+    again = wait("another attempt", lambda: (job := program.job())["state"] == "running" and len(job["history"]) > 1 and job, 180)
     assert again["history"][0]["reason"]["code"] == "NODE_FAULT"
 
 

@@ -243,13 +243,13 @@ def test_a_gang_trains_on_cards_over_nodes_is_suspended_and_loses_a_part_of_a_ca
     assert "as 0 of 2" in printed()
     assert [len(workers) for workers in workers_of(gangs, job)] == [2, 2]
     gangs.tessera("job", "suspend", job)
-    wait("it to be suspended", lambda: gangs.ask("job", "show", job)["state"] == "suspended", 60)
+    wait("it to be suspended", lambda: gangs.ask("job", "show", job)["state"] == "suspended", 180)
     wait("its servers to be gone", lambda: not all_servers(gangs))
     gangs.tessera("job", "resume", job)
     wait("it to go on", lambda: "attempt 2 begins at 30" in printed(), 180)
     # A server of the second card, away from both programs.
     lost = workers_of(gangs, job)[1][1]["node"]
-    victim = wait("the servers there to run", lambda: servers_on(gangs, lost), 60)[-1]
+    victim = wait("the servers there to run", lambda: servers_on(gangs, lost), 180)[-1]
     os.kill(victim, signal.SIGKILL)
     wait("it to be gone", lambda: victim not in all_servers(gangs))
     held.unlink()
@@ -333,10 +333,10 @@ def test_a_program_on_a_host_without_cards_is_like_any_other(apart):
     program = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n" + SPREAD
     go = apart.folder / "go"
     job = apart.submit("-c", program, go, tflops=24, memory="1GiB", span="pool", host=ASKED)
-    wait("it to run", lambda: apart.ask("job", "show", job)["state"] == "running", 60)
+    wait("it to run", lambda: apart.ask("job", "show", job)["state"] == "running", 180)
     first, *others = where(apart, job)
     assert first in [(host, 0) for host in HOSTS] and sorted(others) == [("node-0", 1), ("node-1", 1), ("node-2", 1)]
-    wait("its servers", lambda: [len(servers_on(apart, node)) for node in apart.nodes] == [1, 1, 1, 0, 0], 60)
+    wait("its servers", lambda: [len(servers_on(apart, node)) for node in apart.nodes] == [1, 1, 1, 0, 0], 180)
     go.touch()
     state, printed, errors = apart.ends(job)
     assert printed.split()[:2] == ["same", "3"], errors
@@ -406,7 +406,7 @@ def test_a_program_apart_is_suspended_and_its_host_drained_and_lost_and_a_part_o
     wait("the job to be half done", lambda: "half" in printed(), 120)
     assert [slices > 0 for _, slices in where(apart, job)] == [False, True, True]
     apart.tessera("job", "suspend", job)
-    wait("it to be suspended", lambda: apart.ask("job", "show", job)["state"] == "suspended", 60)
+    wait("it to be suspended", lambda: apart.ask("job", "show", job)["state"] == "suspended", 180)
     wait("nothing of it to be left", lambda: not any(processes_on(apart, node) for node in apart.nodes))
     apart.tessera("job", "resume", job)
     wait("it to go on", lambda: "attempt 2 begins at 30" in printed(), 120)

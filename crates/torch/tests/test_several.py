@@ -277,21 +277,21 @@ for _ in range(2):
         assert program.stdout.readline() == "ready\n"
         os.kill(running.others[0].process.pid, signal.SIGKILL)
         running.others[0].process.wait()
-        out, err = program.communicate("\n", timeout=60)
+        out, err = program.communicate("\n", timeout=120)
         assert program.returncode == 0, err
         lines = out.splitlines()
         assert len(lines) == 2 and all("slice" in line and "lost" in line for line in lines), out
         # The card is no card any more, and its first server says so by its end.
-        assert running.process.wait(timeout=30) != 0
+        assert running.process.wait(timeout=120) != 0
 
 
 def test_others_end_well_when_the_first_ends_in_order_and_not_when_it_is_killed(short):
     with groups.Group(short, [("64MiB",), ("64MiB",)], "--linger", "0.5") as running:
-        assert running.process.wait(timeout=30) == 0
-        assert running.others[0].process.wait(timeout=30) == 0
+        assert running.process.wait(timeout=120) == 0
+        assert running.others[0].process.wait(timeout=120) == 0
     with groups.Group(short, [("64MiB",), ("64MiB",)]) as running:
         running.process.kill()
-        assert running.others[0].process.wait(timeout=30) != 0
+        assert running.others[0].process.wait(timeout=120) != 0
 
 
 def test_only_servers_of_the_card_are_let_in_and_each_once(short):

@@ -166,7 +166,7 @@ for _ in range(2):
 """)
         assert program.stdout.readline() == "ready\n"
         server.stop()
-        out, err = program.communicate("\n", timeout=60)
+        out, err = program.communicate("\n", timeout=120)
     assert program.returncode == 0, err
     lines = out.splitlines()
     assert len(lines) == 2 and all("slice server" in line and "lost" in line for line in lines), out
@@ -198,7 +198,7 @@ print(steps)
                 program.stdin.write("\n")
                 program.stdin.flush()
             for part, program in programs.items():
-                out, err = program.communicate(timeout=60)
+                out, err = program.communicate(timeout=120)
                 assert program.returncode == 0, err
                 steps[part] = int(out)
     # The ratio, which does not depend on how busy this machine is otherwise as long as a third of it is left.
@@ -319,7 +319,7 @@ def test_frames_that_are_announced_too_large_and_silent_strangers(folder):
 def test_a_server_without_credentials_does_not_start(folder):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_TOKEN")}
     command = [sys.executable, "-m", "tessera.slice", "--listen", f"unix:{folder}/s", "--memory", "1GiB"]
-    ended = ready.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    ended = ready.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
     assert "TESSERA_TOKEN" in ended.stderr
 
@@ -423,7 +423,7 @@ for _ in range(1000):
 """)
         assert [program.stdout.readline() for _ in range(4)] == ["True\n"] * 4
         taken.close()
-        out, err = program.communicate("\n", timeout=60)
+        out, err = program.communicate("\n", timeout=120)
     assert program.returncode == 0, err
     assert out == "2.0\n"
 

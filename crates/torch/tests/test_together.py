@@ -277,9 +277,9 @@ except ConnectionError as error: print("told")
 """)
         assert program.stdout.readline() == "ready\n"
         os.kill(running.others[0].process.pid, signal.SIGSTOP)
-        out, err = program.communicate("\n", timeout=60)
+        out, err = program.communicate("\n", timeout=120)
         assert out == "told\n", err
-        assert running.process.wait(timeout=30) != 0
+        assert running.process.wait(timeout=120) != 0
         errors.seek(0)
         assert "slice 1 of 2 has not been heard of for 2 s" in errors.read()
 
@@ -334,7 +334,7 @@ def test_one_that_ends_before_all_are_there_is_named_at_once(short):
             connection = come()
             connection.send(json.dumps(said).encode())
             connection.close()
-        assert first.wait(timeout=60) != 0
+        assert first.wait(timeout=120) != 0
         assert "slice 2 of 3 has ended" in first.stderr.read()
 
 

@@ -37,7 +37,7 @@ class Program:
         return self.says()
 
     def is_refused(self):
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=120)
         assert self.process.returncode == 1, errors
         return errors.strip().splitlines()[-1]
 
