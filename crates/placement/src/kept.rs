@@ -53,8 +53,6 @@ struct Search {
 pub(crate) struct Keeping<'a> {
     at: Moment<'a>,
     limits: &'a Limits,
-    /// True if this round goes on with one that was cut short.
-    goes_on: bool,
     in_force: Vec<Reservation>,
     searches: BTreeMap<LineId, Search>,
     /// Reservations of the round before, of queues that this one has not come to.
@@ -103,9 +101,9 @@ impl Pool {
     pub(crate) fn begin_keeping<'a>(&mut self, at: Moment<'a>, limits: &'a Limits) -> Keeping<'a> {
         let before = std::mem::take(&mut self.reservations);
         let (in_force, searches) = (Vec::new(), BTreeMap::new());
-        let goes_on = self.cut_short_at.is_some();
-        let mut keeping = Keeping { at, limits, goes_on, in_force, searches, before: Vec::new() };
+        let mut keeping = Keeping { at, limits, in_force, searches, before: Vec::new() };
         let firsts = self.keep_for_oldest(&mut keeping);
+        let goes_on = self.goes_on();
         // What is in force for everybody, as it was in the round before, keeps away whom it kept away then.
         for old in before.iter().filter(|old| !goes_on && !firsts.contains(old)) {
             let line = self.line.shapes.line(old.line);
@@ -123,6 +121,11 @@ impl Pool {
         keeping.before = before;
         firsts.into_iter().for_each(|first| self.put_in_force(&mut keeping, first));
         keeping
+    }
+
+    /// Returns whether this round goes on with one that was cut short.
+    const fn goes_on(&self) -> bool {
+        self.cut_short_at.is_some()
     }
 
     /// The first jobs of all queues, as many of each as may be passed over in search of one to keep cards for.
@@ -248,7 +251,7 @@ impl Pool {
             let anew = longer && until > Some(keeping.at.now);
             let still = if anew { &Kept::default() } else { &fresh.kept };
             self.wake_for_kept(&old.kept, still, None);
-        } else if keeping.goes_on {
+        } else if self.goes_on() {
             // What is kept for it now may have been kept from it by somebody who is gone.
             self.line.shapes.try_again(fresh.shape);
         }
