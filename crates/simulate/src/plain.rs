@@ -76,9 +76,14 @@ pub struct PlainNode {
 }
 
 impl PlainNode {
+    /// Free MiB of a card; no bound where it is not known.
+    fn free_card_memory(&self, card: usize) -> u64 {
+        self.card_memory.as_ref().and_then(|all| all.get(card)).copied().unwrap_or(u64::MAX)
+    }
+
     #[must_use]
     pub fn card_fits(&self, card: usize, request: &Request) -> bool {
-        let memory = self.card_memory.as_ref().and_then(|all| all.get(card)).copied().unwrap_or(u64::MAX);
+        let memory = self.free_card_memory(card);
         self.cards.get(card).is_some_and(|free| *free >= request.milli) && memory >= request.card_memory
     }
 
@@ -115,7 +120,7 @@ impl PlainNode {
         }
         let times = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
         let of_card = |card: usize| {
-            let memory = self.card_memory.as_ref().and_then(|all| all.get(card)).copied().unwrap_or(u64::MAX);
+            let memory = self.free_card_memory(card);
             times(self.cards[card].into(), request.milli.into()).min(times(memory, request.card_memory))
         };
         let cards = match request.cards {
@@ -210,7 +215,7 @@ impl PlainCluster {
 
     /// Returns whether so many such workers fit at once.
     #[must_use]
-    pub fn fit(&self, request: &Request, workers: u32) -> bool {
+    pub fn holds(&self, request: &Request, workers: u32) -> bool {
         let mut missing = u64::from(workers);
         self.nodes.iter().any(|node| {
             missing = missing.saturating_sub(node.room(request));

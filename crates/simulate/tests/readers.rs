@@ -79,7 +79,8 @@ fn our_own_format_is_read_with_and_without_what_may_be_left_out() {
     assert_eq!((list.format, list.timed), (JobFormat::Plain, false));
     assert_eq!((list.jobs[0].queue.as_str(), list.jobs[0].priority, list.jobs[0].workers), ("default", 50, 1));
     let all = file(
-        "job,cards,card_milli,cpu_milli,memory_mib,submitted_s,runtime_s,limit_s,workers,card_memory_mib,models,queue,priority,preemptible\n\
+        "job,cards,card_milli,cpu_milli,memory_mib,submitted_s,runtime_s,limit_s,\
+         workers,card_memory_mib,models,queue,priority,preemptible\n\
          x,1,1000,0,0,0.5,1,,,,,,,\n\
          y,2,1000,4000,512,2,60,45.5,3,1024,H100,red,90,false\n",
     );

@@ -179,7 +179,7 @@ impl<'a> Books<'a> {
 
     /// Returns whether somebody waits for whom there is room as everybody lies.
     fn does_somebody_fit(&mut self) -> bool {
-        let fits = |(request, workers): &(Request, u32)| self.cluster.fit(request, *workers);
+        let fits = |(request, workers): &(Request, u32)| self.cluster.holds(request, *workers);
         self.nobody_fits = self.nobody_fits || !self.demand.keys().any(fits);
         !self.nobody_fits
     }
@@ -224,10 +224,11 @@ impl<'a> Books<'a> {
     pub(super) fn submitted(&mut self, job: usize, accepted: bool) {
         if accepted {
             self.waits(job);
+            self.entry(job).standing = Standing::Waiting;
         } else {
             self.counts.refused += 1;
+            self.entry(job).standing = Standing::Refused;
         }
-        self.entry(job).standing = if accepted { Standing::Waiting } else { Standing::Refused };
     }
 
     /// Returns whether a job is running for the `run`-th time.

@@ -160,19 +160,14 @@ fn openb(table: &mut Table) -> Result<JobList, TraceError> {
 
 fn philly(table: &mut Table) -> Result<JobList, TraceError> {
     let rows = table.rows::<PhillyJob>()?;
-    let mut times = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let time: jiff::civil::DateTime = row
-            .value
+    let mut jobs = Vec::with_capacity(rows.len());
+    for (number, row) in rows.into_iter().enumerate() {
+        let job = row.value;
+        let time: jiff::civil::DateTime = job
             .timestamp
             .parse()
             .map_err(|error: jiff::Error| table.wrong(row.line, "timestamp", error.to_string()))?;
         let since = time.duration_since(jiff::civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
-        times.push(u64::try_from(since.as_millis()).unwrap_or(0));
-    }
-    let mut jobs = Vec::with_capacity(rows.len());
-    for (number, (row, time)) in rows.into_iter().zip(times).enumerate() {
-        let job = row.value;
         if job.num_gpus == 0 {
             return Err(table.wrong(row.line, "num_gpus", "a job has at least one card"));
         }
@@ -181,7 +176,7 @@ fn philly(table: &mut Table) -> Result<JobList, TraceError> {
         let cards = cards.unwrap_or(1);
         let ask = Ask { cards, card_milli: WHOLE_CARD, ..Ask::default() };
         jobs.push(TraceJob {
-            submitted_ms: time,
+            submitted_ms: u64::try_from(since.as_millis()).unwrap_or(0),
             runtime_ms: Some(runtime),
             workers: job.num_gpus / cards,
             queue: if job.cluster.is_empty() { DEFAULT_QUEUE.to_owned() } else { job.cluster },
