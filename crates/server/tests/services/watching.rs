@@ -35,7 +35,10 @@ impl Read {
                 self.listed.push(job.id);
             }
             Message::Synced(synced) => assert_eq!(self.synced.replace(synced.revision), None, "said once"),
-            Message::Event(event) => self.events.push((event.revision, event.ordinal)),
+            Message::Event(event) => {
+                assert!(self.listed.is_empty() || self.synced.is_some(), "a list is complete before the first event");
+                self.events.push((event.revision, event.ordinal));
+            }
             Message::Progress(progress) => assert!(self.events.iter().all(|place| place.0 <= progress.revision)),
         }
         if !response.resume_token.is_empty() {
@@ -106,6 +109,33 @@ async fn a_watch_lists_what_there_is_and_then_tells_what_happens() {
     let mut stream = clients.jobs.clone().watch_jobs(request).await.expect("it begins").into_inner();
     let only = within("it is remembered", stream.message()).await.expect("no error").expect("a message");
     assert!(matches!(only.message, Some(Message::Event(event)) if event.job_id == third.0));
+}
+
+#[tokio::test]
+async fn a_list_is_complete_before_its_first_event_however_much_happens_meanwhile() {
+    let cluster = Cluster::of(1).await;
+    let clients = cluster.members[0].clients.clone();
+    for _ in 0..50 {
+        submit(&clients, 1).await;
+    }
+    // Each watch begins while jobs come: its events are those after what it listed.
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let submitting = tokio::spawn({
+        let clients = clients.clone();
+        async move {
+            while !*ended.borrow() {
+                submit(&clients, 1).await;
+            }
+        }
+    });
+    for _ in 0..20 {
+        let (mut stream, mut read) = (watch(&clients, None).await, Read::default());
+        read.until(&mut stream, |read| !read.events.is_empty()).await;
+        let synced = read.synced.expect("it comes before the first event");
+        assert!(read.events[0].0 > synced, "{:?} after a list of {synced}", read.events);
+    }
+    end.send_replace(true);
+    submitting.await.expect("jobs are submitted");
 }
 
 #[tokio::test]

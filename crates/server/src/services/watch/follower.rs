@@ -97,13 +97,20 @@ impl<T: Topic> Follower<T> {
     }
 
     async fn follow(&mut self) -> Result<(), End> {
-        if let Some(state) = self.listed.take() {
-            self.send_list(&state).await?;
+        let listed = self.listed.take();
+        if let Some(state) = &listed {
+            self.send_list(state).await?;
         }
         if self.topic.progress_only() {
             return self.tell_progress().await;
         }
-        let mut synced = false;
+        // A list is complete before the first event; a watch that goes on from a place has caught up after those that
+        // it missed.
+        let mut synced = listed.is_some();
+        drop(listed);
+        if synced {
+            self.say(Word::Synced(self.place.revision)).await?;
+        }
         let period = self.settings.progress;
         let mut progress = interval_at(Instant::now() + period, period);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
