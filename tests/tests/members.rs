@@ -51,6 +51,11 @@ async fn a_dead_member_is_replaced_while_jobs_run() -> Result<()> {
     })
     .await?;
 
+    pool.members[dead].signal(Signal::SIGSTOP)?;
+    let refused = pool.cli(&["cluster", "transfer-leader", "--to", &new.to_string()]).await?;
+    pool.members[dead].signal(Signal::SIGCONT)?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains(&format!("member {new} was to lead")), "{said}");
     pool.cli_ok(&["cluster", "transfer-leader", "--to", &new.to_string()]).await?;
     until("the new member to lead", async || (pool.leader().await.ok()? == dead).then_some(())).await?;
     let job = submit(&client, shell("true")).await?;

@@ -157,9 +157,13 @@ pub enum MembershipError {
     /// A member lags too far behind to be promoted or to take the lead before the deadline.
     #[error("member {id} did not catch up in time; retry later")]
     Lagging { id: MemberId },
-    /// Leadership was to be handed over, and the member that it came from was elected again.
-    #[error("member {id} was to lead and was not elected; retry")]
-    NotElected { id: MemberId },
+    /// Leadership was to be handed over, and another member was elected, or the one that it came from once more.
+    #[error("member {id} was to lead and was not elected{}; see whether it runs, and retry", instead(.leader.as_ref()))]
+    NotElected {
+        id: MemberId,
+        /// The member that leads now.
+        leader: Option<Member>,
+    },
     /// This member does not lead: ask the leader.
     #[error("this member is not the leader{}", hint(.leader.as_ref()))]
     NotLeader {
@@ -179,6 +183,10 @@ pub enum MembershipError {
 
 fn names(members: &[Member]) -> String {
     members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn instead(leader: Option<&Member>) -> String {
+    leader.map_or_else(String::new, |leader| format!(": {leader} leads now"))
 }
 
 fn hint(leader: Option<&Member>) -> String {

@@ -224,12 +224,16 @@ impl<M: Machine> Consensus<M> {
         let term = self.inner.status.borrow().term;
         self.inner.raft.trigger().transfer_leader(target.0).await.map_err(|_| self.stopped_error())?;
         let mut status = self.inner.status.clone();
-        let decided = status.wait_for(|status| handed_over(status, own, term).is_some());
-        match timeout_at(deadline, decided).await {
-            Ok(Ok(status)) if handed_over(&status, own, term) == Some(true) => Ok(()),
-            Ok(Err(_)) => Err(self.stopped_error()),
-            Ok(Ok(_)) => Err(MembershipError::NotElected { id: target }),
-            Err(_) => Err(MembershipError::Lagging { id: target }),
+        let decided = status.wait_for(|status| elected(status, own, term).is_some());
+        let leader = match timeout_at(deadline, decided).await {
+            Ok(Ok(status)) => elected(&status, own, term).cloned(),
+            Ok(Err(_)) => return Err(self.stopped_error()),
+            Err(_) => return Err(MembershipError::Lagging { id: target }),
+        };
+        // Whoever names nobody wants this member not to lead.
+        match leader {
+            Some(leader) if leader.id != own && to.is_none_or(|to| leader.id == to) => Ok(()),
+            leader => Err(MembershipError::NotElected { id: target, leader }),
         }
     }
 
@@ -376,15 +380,12 @@ fn not_known(error: ReadError) -> MembershipError {
     }
 }
 
-/// Returns whether leadership that was to be handed over in `term` went to another member; `None` while that is open. A
+/// Returns the leader that was elected after leadership was to be handed over in `term`; `None` while that is open. A
 /// member that leads again in a later term has tried in vain: whoever waits for more holds up every other change of the
 /// membership.
-fn handed_over(status: &Status, own: MemberId, term: Term) -> Option<bool> {
-    if status.role == Role::Leader {
-        return (status.term > term).then_some(false);
-    }
-    let to_another = status.leader.as_ref().is_some_and(|leader| leader.id != own);
-    to_another.then_some(true)
+fn elected(status: &Status, own: MemberId, term: Term) -> Option<&Member> {
+    let is_new = |leader: &Member| if status.role == Role::Leader { status.term > term } else { leader.id != own };
+    status.leader.as_ref().filter(|leader| is_new(leader))
 }
 
 #[cfg(test)]

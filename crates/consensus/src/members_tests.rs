@@ -32,9 +32,11 @@ fn a_handover_is_over_when_another_member_leads_or_this_one_again() {
         leader: leader.map(|id| member(id, "a:1")),
         ..Status::new(own, true)
     };
-    assert_eq!(handed_over(&status(Role::Leader, 7, Some(1)), own, term), None, "it has not begun");
-    assert_eq!(handed_over(&status(Role::Follower, 8, None), own, term), None, "nobody is elected yet");
-    assert_eq!(handed_over(&status(Role::Candidate, 9, None), own, term), None, "the target was not elected in time");
-    assert_eq!(handed_over(&status(Role::Follower, 8, Some(2)), own, term), Some(true));
-    assert_eq!(handed_over(&status(Role::Leader, 10, Some(1)), own, term), Some(false), "it was elected again");
+    let leader = |role, now, leader| elected(&status(role, now, leader), own, term).map(|leader| leader.id.0);
+    assert_eq!(leader(Role::Leader, 7, Some(1)), None, "it has not begun");
+    assert_eq!(leader(Role::Follower, 8, None), None, "nobody is elected yet");
+    assert_eq!(leader(Role::Follower, 7, Some(1)), None, "it is stepping down");
+    assert_eq!(leader(Role::Candidate, 9, None), None, "the target was not elected in time");
+    assert_eq!(leader(Role::Follower, 8, Some(2)), Some(2));
+    assert_eq!(leader(Role::Leader, 10, Some(1)), Some(1), "it was elected again");
 }
