@@ -1,5 +1,6 @@
-//! Refusals by other members that turn this one away: it was removed, or its data folder was copied. They say so to
-//! whoever asks them for a vote or for digests; nobody else would tell a member that nobody follows.
+//! Refusals by those whom this member calls. They turn it away, because it was removed or its data folder was copied;
+//! or they are somebody else than it looks for. They say so to whoever asks them for a vote or for digests; nobody else
+//! would tell a member that nobody follows.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,28 +22,29 @@ pub(crate) struct Refusals(Mutex<BTreeMap<MemberId, Newest>>);
 
 #[derive(Debug)]
 struct Newest {
-    why: String,
+    refused: Refused,
     heard: Instant,
     logged: Instant,
 }
 
 impl Refusals {
-    /// Notes a refusal, and logs one that is new.
-    pub(crate) fn note(&self, by: MemberId, why: &str, now: Instant) {
+    /// Notes the refusal of who was called as the member `called`, and logs one that is new.
+    pub(crate) fn note(&self, called: MemberId, refused: Refused, now: Instant) {
         let mut newest = self.lock();
-        let before = newest.get(&by).filter(|before| before.why == why && now - before.logged < SAID_AGAIN);
+        let before = newest.get(&called).filter(|before| before.refused == refused && now - before.logged < SAID_AGAIN);
         let logged = before.map_or(now, |before| before.logged);
         if before.is_none() {
-            tracing::warn!(%by, why, "another member turns this one away");
+            tracing::warn!("this member was refused: {refused}");
         }
-        newest.insert(by, Newest { why: why.to_owned(), heard: now, logged });
+        newest.insert(called, Newest { refused, heard: now, logged });
     }
 
-    /// Returns the newest refusal, unless it is old.
+    /// Returns the newest refusal, unless it is old. Who turns this member away means it, and goes before others.
     pub(crate) fn newest(&self, now: Instant) -> Option<Refused> {
         let all = self.lock();
-        let (by, newest) = all.iter().max_by_key(|(_, newest)| newest.heard)?;
-        (now - newest.heard < FRESH).then(|| Refused { by: *by, why: newest.why.clone() })
+        let fresh = all.values().filter(|newest| now - newest.heard < FRESH);
+        let newest = fresh.max_by_key(|newest| (matches!(newest.refused, Refused::TurnedAway { .. }), newest.heard))?;
+        Some(newest.refused.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Newest>> {
@@ -58,11 +60,15 @@ mod tests {
     fn a_refusal_counts_while_it_is_repeated() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         assert_eq!(refusals.newest(now), None);
-        refusals.note(MemberId(2), "it was removed", now);
+        let away = |by| Refused::TurnedAway { by: MemberId(by), why: "it was removed".to_owned() };
+        refusals.note(MemberId(2), away(2), now);
         let later = now + FRESH / 2;
-        refusals.note(MemberId(3), "there are two of it", later);
-        let refused = Refused { by: MemberId(3), why: "there are two of it".to_owned() };
-        assert_eq!(refusals.newest(now + FRESH), Some(refused));
-        assert_eq!(refusals.newest(later + FRESH), None);
+        refusals.note(MemberId(3), away(3), later);
+        assert_eq!(refusals.newest(now + FRESH), Some(away(3)));
+        let misplaced = Refused::Misplaced { member: MemberId(4), why: "this is member 5".to_owned() };
+        refusals.note(MemberId(4), misplaced.clone(), now + FRESH);
+        assert_eq!(refusals.newest(now + FRESH), Some(away(3)), "who turns it away means it");
+        assert_eq!(refusals.newest(later + FRESH), Some(misplaced));
+        assert_eq!(refusals.newest(now + FRESH * 2), None);
     }
 }

@@ -72,18 +72,30 @@ pub struct Status {
     /// On the leader: whether a quorum acknowledged it within its lease, as of the last update of this status.
     /// Proposals are refused while not.
     pub quorum_fresh: bool,
-    /// The refusal by another member that turns this one away: it was removed, or its data folder was copied.
+    /// The reason for which this member takes no part, in the words of who answered it.
     pub refused: Option<Refused>,
 }
 
-/// Another member turns this one away.
+/// An answer from which a member that takes no part knows why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("member {by} refuses it: {why}")]
-pub struct Refused {
-    /// The member that does.
-    pub by: MemberId,
-    /// Its sentence.
-    pub why: String,
+pub enum Refused {
+    /// Another member turns this one away: it was removed, or its data folder was copied.
+    #[error("member {by} refuses it: {why}")]
+    TurnedAway {
+        /// The member that does.
+        by: MemberId,
+        /// Its sentence.
+        why: String,
+    },
+    /// Somebody else answers at the address of another member: folders or addresses were exchanged, or that member
+    /// lost its folder.
+    #[error("where it looks for member {member}, somebody else answers: {why}")]
+    Misplaced {
+        /// The member that was looked for.
+        member: MemberId,
+        /// The sentence of whoever answered.
+        why: String,
+    },
 }
 
 impl Status {

@@ -19,6 +19,7 @@ use crate::pb;
 use crate::pb::raft_service_client::RaftServiceClient;
 use crate::reads::{Confirmed, NotConfirmed};
 use crate::shared::Shared;
+use crate::status::Refused;
 
 type Client = RaftServiceClient<Channel>;
 
@@ -358,11 +359,11 @@ impl From<&Status> for CallError {
 
 /// Converts a failed call into its error. By its status it also notes a refusal or silence, or drops the connection.
 pub(super) fn failed(connection: &InUse, status: Status) -> CallError {
+    let note = |refused| connection.shared.refusals.note(connection.member, refused, Instant::now());
+    let (member, why) = (connection.member, status.message().to_owned());
     match status.code() {
-        Code::FailedPrecondition => {}
-        Code::PermissionDenied => {
-            connection.shared.refusals.note(connection.member, status.message(), Instant::now());
-        }
+        Code::FailedPrecondition => note(Refused::Misplaced { member, why }),
+        Code::PermissionDenied => note(Refused::TurnedAway { by: member, why }),
         // The peer's own clock ran out, or ours on the way: silence, not a broken connection.
         Code::Cancelled | Code::DeadlineExceeded => connection.note_silence(),
         _ => connection.drop_connection(),

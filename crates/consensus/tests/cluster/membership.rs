@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tessera_consensus::{Consensus, Leadership, Majority, MemberId, MembershipError, ProposeError};
+use tessera_consensus::{Consensus, Leadership, Majority, MemberId, MembershipError, ProposeError, Refused, Status};
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::time::Instant;
 
@@ -211,6 +211,27 @@ async fn a_member_that_was_removed_finds_out_why_it_is_turned_away() {
     lead.add_learner(newcomer, soon()).await.expect("must be added");
     lead.remove(MemberId(4), Majority::Needed, soon()).await.expect("must be removed");
     cluster.nodes[&4].until("being turned away", |status| status.refused.is_some()).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_changed_places_are_named_by_all_that_look_for_them() {
+    let mut cluster = Cluster::founded(3, config()).await;
+    for id in [2, 3] {
+        cluster.kill(id).await;
+    }
+    let [second, third] = [2, 3].map(|id| cluster.seats[&id].member.address.clone());
+    for (id, address) in [(2, third), (3, second)] {
+        cluster.seats.get_mut(&id).expect("it has a seat").member.address = address;
+        cluster.start(id).await.expect("its folder is its own");
+    }
+    for node in cluster.nodes.values() {
+        let misplaced = |status: &Status| match &status.refused {
+            Some(Refused::Misplaced { member, why }) => why.contains(&format!("member {member} was called, this is")),
+            Some(Refused::TurnedAway { .. }) | None => false,
+        };
+        node.until("knowing whom it does not find", misplaced).await;
+    }
     cluster.shutdown().await;
 }
 
