@@ -67,11 +67,13 @@ TILES = [
     ),
     Panel(
         "Changes of leader, 1 h",
-        "Leaders that came to power within the last hour, and how many of those before them were found dead by a member.",
+        "Leaders that came to power within the last hour, how many of those before them were found dead by a member, and messages"
+        " in a term that no elections can have reached: somebody else speaks to the members.",
         "short",
         (
             Query(f"max(increase(tessera_raft_leader_changes_total{{{IN}}}[1h]))", "changes"),
             Query(f"max(increase(tessera_raft_leases_given_up_total{{{IN}}}[1h]))", "found dead"),
+            Query(f"sum(increase(tessera_raft_terms_refused_total{{{IN}}}[1h]))", "implausible terms"),
         ),
         runbook="TesseraLeaderChangesOften",
         **TILE,

@@ -26,6 +26,7 @@ pub(crate) struct Meters {
     round_trips: Histograms<1>,
     leader_changes: Counter,
     leases_given_up: Counter,
+    terms_refused: Counter,
     hash_mismatches: Counter,
     snapshot_bytes: AtomicU64,
     snapshot_at: Mutex<Option<Instant>>,
@@ -39,6 +40,7 @@ impl Meters {
             round_trips: table::RAFT_ROUND_TRIP.unregistered(),
             leader_changes: Counter::default(),
             leases_given_up: Counter::default(),
+            terms_refused: Counter::default(),
             hash_mismatches: Counter::default(),
             snapshot_bytes: AtomicU64::new(0),
             snapshot_at: Mutex::new(None),
@@ -72,6 +74,10 @@ impl Meters {
         self.leases_given_up.inc();
     }
 
+    pub(crate) fn term_refused(&self) {
+        self.terms_refused.inc();
+    }
+
     pub(crate) fn hash_mismatch(&self) {
         self.hash_mismatches.inc();
     }
@@ -99,6 +105,7 @@ pub(crate) fn register(shared: &Arc<Shared>, status: watch::Receiver<Status>, re
     meters.round_trips.register(registry);
     table::RAFT_LEADER_CHANGES.register_as(registry, &meters.leader_changes);
     table::RAFT_LEASES_GIVEN_UP.register_as(registry, &meters.leases_given_up);
+    table::RAFT_TERMS_REFUSED.register_as(registry, &meters.terms_refused);
     table::STATE_HASH_MISMATCH.register_as(registry, &meters.hash_mismatches);
     registry.register_collector(Box::new(Scraped { shared: Arc::clone(shared), status }));
 }

@@ -82,7 +82,10 @@ impl<M: Machine> Served<M> {
         if is_plausible(term, own) {
             return Ok(vote);
         }
-        Err(Status::invalid_argument(format!("term {term} is implausible: this member is in term {own}")))
+        self.inner.shared.meters.term_refused();
+        let why = format!("term {term} is implausible: this member is in term {own}");
+        tracing::warn!(member = vote.leader_id.voted_for, "what came in its name was refused: {why}");
+        Err(Status::invalid_argument(why))
     }
 
     /// For what a member asks for that does not know yet that it was removed. A caller this member has not heard of may

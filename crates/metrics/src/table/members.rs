@@ -108,6 +108,8 @@ metrics! { Member;
     RAFT_LEARNERS: GaugeKind "tessera_raft_learners" [] "Members without a vote";
     RAFT_LEASES_GIVEN_UP: CounterKind "tessera_raft_leases_given_up_total" []
         "How often this member has taken its leader's process to have ended, and did not wait for the end of its lease";
+    RAFT_TERMS_REFUSED: CounterKind "tessera_raft_terms_refused_total" []
+        "Messages in the name of members that were refused because no elections can have reached their term";
     RAFT_LEADER_CHANGES: CounterKind "tessera_raft_leader_changes_total" []
         "Leaders this member has seen come to power since it started";
     RAFT_LOG_INDEX: GaugeKind "tessera_raft_log_index" ["kind"] "Index of the last entry of each kind";
