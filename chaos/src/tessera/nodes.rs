@@ -178,8 +178,7 @@ impl Node {
                 }
             }
             let sent_at_boottime_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let beat =
-                Heartbeat { sequence, sent_at_boottime_ms, samples: Vec::new(), kept: None, workers: Vec::new() };
+            let beat = Heartbeat { sequence, sent_at_boottime_ms, ..Heartbeat::default() };
             self.send(session_request::Message::Heartbeat(beat)).await?;
         }
         Ok(())

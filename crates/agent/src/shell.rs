@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use tessera_actor::{Address, Mailbox, Reply, Supervisor};
 use tessera_api::v1 as wire;
+use tessera_api::v1::session_request::Message as ToLeader;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::boot::unix_millis;
 use crate::host::{Host, Line, Wanted, tell_node};
 use crate::metrics::View;
 use crate::node::{Effect, Event, LaunchOrder, Node, WorkerRecord};
@@ -137,7 +139,10 @@ impl<H: Host> Shell<H> {
                     reply.send(*hello);
                 }
             }
-            Effect::Send(message) => {
+            Effect::Send(mut message) => {
+                if let Some(ToLeader::Heartbeat(beat)) = &mut message.message {
+                    beat.sent_at_unix_ms = unix_millis();
+                }
                 let full = self.session.as_ref().is_some_and(|session| session.outgoing.try_send(*message).is_err());
                 if full {
                     self.close_session("the leader does not read");

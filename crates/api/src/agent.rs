@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ledger::wire::{FieldError, WireEnum, capacity_from_wire, card_from_wire, enum_from_wire, slice_to_wire};
 use tessera_ledger::{
     AgentStart, Allocation, AllocationId, CardDescription, CheckpointKey, CheckpointPart, Containment, Epoch, JobId,
-    MilliTflops, NodeDescription, Observation, Owner, PartKey, Precision, Rank, SavedPart, Slice, State, StopCause,
-    Worker, WorkerExit, WorkerReport,
+    LogTime, MilliTflops, NodeDescription, Observation, Owner, PartKey, Precision, Rank, SavedPart, Slice, State,
+    StopCause, Worker, WorkerExit, WorkerReport,
 };
 
 use crate::error::Refusal;
@@ -167,10 +167,19 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
                 checkpointed: report.checkpointed,
                 message: sentence(report.message),
                 not_saved: sentence(report.not_saved),
+                ended_at: report.exited_at.and_then(unix_ms).unwrap_or_default(),
             })
         }
     };
     Ok(Some(WorkerReport { worker, observation }))
+}
+
+/// A time of a node's clock in milliseconds, if it is one after 1970. Whoever keeps it corrects it by what is known of
+/// that clock.
+fn unix_ms(time: prost_types::Timestamp) -> Option<LogTime> {
+    let seconds = u64::try_from(time.seconds).ok()?.checked_mul(1_000)?;
+    let nanos = u64::try_from(time.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    seconds.checked_add(nanos / 1_000_000).map(LogTime)
 }
 
 /// Takes what an agent says that it has saved of a worker.

@@ -22,6 +22,7 @@ mod events;
 pub(crate) mod kept;
 pub(crate) mod messages;
 mod news;
+mod node_clock;
 pub(crate) mod orders;
 pub(crate) mod said;
 mod shell;

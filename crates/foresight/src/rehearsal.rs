@@ -170,5 +170,13 @@ impl Rehearsal {
 }
 
 fn ended(cause: StopCause) -> WorkerExit {
-    WorkerExit { cause, code: None, signal: None, checkpointed: true, message: String::new(), not_saved: String::new() }
+    WorkerExit {
+        cause,
+        code: None,
+        signal: None,
+        checkpointed: true,
+        message: String::new(),
+        not_saved: String::new(),
+        ended_at: LogTime(0),
+    }
 }

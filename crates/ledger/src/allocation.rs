@@ -83,6 +83,8 @@ pub struct WorkerExit {
     /// The reason why nothing of the worker was saved, where its job is to be saved and something prevented that;
     /// empty: nothing did.
     pub not_saved: String,
+    /// The time at which its program had ended, as near as the leader knows it; zero: not known.
+    pub ended_at: LogTime,
 }
 
 impl WorkerExit {
@@ -95,6 +97,7 @@ impl WorkerExit {
             checkpointed: false,
             message: message.to_owned(),
             not_saved: String::new(),
+            ended_at: LogTime(0),
         }
     }
 

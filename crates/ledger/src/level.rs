@@ -339,6 +339,7 @@ impl Needs for WorkerReport {
                 checkpointed: _,
                 message: _,
                 not_saved: _,
+                ended_at: _,
             })
             | Observation::Saved(SavedPart {
                 sequence: _,

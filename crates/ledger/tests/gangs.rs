@@ -1,7 +1,8 @@
 //! The worker of a gang that decides how it ends.
 
 use tessera_ledger::{
-    Attempt, CardKind, Command, JobId, JobState, NodeId, Observation, PlanPart, PlannedWorker, Rank, Reason, StopCause,
+    Attempt, CardKind, Command, JobId, JobState, LogTime, NodeId, Observation, PlanPart, PlannedWorker, Rank, Reason,
+    StopCause, WorkerExit,
 };
 
 use crate::pool::{Pool, card, exited, slice, stopped};
@@ -52,6 +53,27 @@ fn of_two_that_fail_by_themselves_the_first_decides() {
     pool.report(job, 0, exited(7));
     pool.report(job, 2, obeyed(143));
     assert_eq!(end_of(&pool, job), (Some(Rank(1)), Some(5), JobState::Failed));
+}
+
+#[test]
+fn of_two_on_several_nodes_the_first_in_time_decides_whoever_reports_first() {
+    let at = |code, ended| match exited(code) {
+        Observation::Stopped(exit) => Observation::Stopped(WorkerExit { ended_at: LogTime(ended), ..exit }),
+        other => other,
+    };
+    let ended = |reports: [(u32, Observation); 2]| {
+        let (mut pool, job) = running();
+        reports.iter().for_each(|(rank, report)| pool.report(job, *rank, report.clone()));
+        pool.report(job, 2, obeyed(143));
+        end_of(&pool, job)
+    };
+    let first = (Some(Rank(1)), Some(5), JobState::Failed);
+    assert_eq!(ended([(1, at(5, 1_000)), (0, at(7, 1_001))]), first);
+    assert_eq!(ended([(0, at(7, 1_001)), (1, at(5, 1_000))]), first, "its report was longer on its way");
+    assert_eq!(ended([(1, at(5, 1_001)), (0, at(7, 0))]), first, "nobody knows when the other ended");
+    assert_eq!(ended([(1, at(5, 1_000)), (0, at(7, 1_000))]), first, "at once: who was heard first");
+    let well = ended([(0, at(7, 1_001)), (1, at(0, 1_000))]);
+    assert_eq!(well, (Some(Rank(0)), Some(7), JobState::Failed), "who ends well decides nothing");
 }
 
 #[test]

@@ -92,7 +92,15 @@ pub fn saved(sequence: u64, bytes: u64) -> SavedPart {
 /// The exit of a worker that says nothing of it: by itself or by somebody else, with a code if it had one.
 #[must_use]
 pub fn exit(cause: StopCause, code: Option<i32>) -> WorkerExit {
-    WorkerExit { cause, code, signal: None, checkpointed: false, message: String::new(), not_saved: String::new() }
+    WorkerExit {
+        cause,
+        code,
+        signal: None,
+        checkpointed: false,
+        message: String::new(),
+        not_saved: String::new(),
+        ended_at: LogTime(0),
+    }
 }
 
 /// The cards of one node, numbered in their order.

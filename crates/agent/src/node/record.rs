@@ -169,6 +169,7 @@ impl WorkerRecord {
             message: status.message.clone(),
             started_at: status.started_unix_ms.map(timestamp),
             stopped_at: status.stopped_unix_ms.map(timestamp),
+            exited_at: status.exited_unix_ms.map(timestamp),
             checkpointed: status.is_final() && self.saved_at_the_end(),
             saved: self.saved.as_ref().map(saved_to_wire),
             unusable: self.unusable.is_some(),

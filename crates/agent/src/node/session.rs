@@ -302,6 +302,7 @@ impl Node {
                 absent: absent.iter().map(part_name).collect(),
             }),
             workers,
+            sent_at_unix_ms: 0,
         };
         vec![send(ToLeader::Heartbeat(heartbeat))]
     }

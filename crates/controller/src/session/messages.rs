@@ -8,7 +8,9 @@ use tessera_api::v1::{self, ErrorReason, SessionRequest, WorkerPhase};
 use tessera_api::{Refusal, agent, limits};
 use tessera_consensus::Term;
 use tessera_ledger::wire::FieldError;
-use tessera_ledger::{CardDescription, Node, NodeDescription, Observation, Owner, PartKey, SavedPart, WorkerReport};
+use tessera_ledger::{
+    CardDescription, LogTime, Node, NodeDescription, Observation, Owner, PartKey, SavedPart, WorkerReport,
+};
 
 /// An agent's report on one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub(crate) struct Heartbeat {
     pub sequence: u64,
     /// The agent's own clock; only ever sent back to it.
     pub sent_at_boottime_ms: u64,
+    /// The node's clock when it was sent; zero: not said.
+    pub sent_at: LogTime,
 }
 
 /// The checkpoints on a node's disk.
@@ -107,7 +111,11 @@ pub(crate) fn read(request: SessionRequest) -> Result<Heard, Refusal> {
     match request.message {
         Some(Message::Hello(hello)) => greeting(hello).map(|greeting| Heard::Hello(Box::new(greeting))),
         Some(Message::Heartbeat(beat)) => {
-            let heartbeat = Heartbeat { sequence: beat.sequence, sent_at_boottime_ms: beat.sent_at_boottime_ms };
+            let heartbeat = Heartbeat {
+                sequence: beat.sequence,
+                sent_at_boottime_ms: beat.sent_at_boottime_ms,
+                sent_at: LogTime(beat.sent_at_unix_ms),
+            };
             let parts = |names: Vec<v1::CheckpointName>| names.iter().map(agent::part_of).collect();
             let kept = beat.kept.map(|kept| Kept { parts: parts(kept.names), absent: parts(kept.absent) });
             Ok(Heard::Heartbeat(heartbeat, Measured { cards: beat.samples, workers: beat.workers }, kept))

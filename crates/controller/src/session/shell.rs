@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 use super::concern::Concern;
 use super::directory::Registration;
 use super::messages::{self, Heard, Heartbeat, Measured};
+use super::node_clock::NodeClock;
 use super::not_leader;
 use super::state::Session;
 use super::step::{Effect, Event, Step};
@@ -53,6 +54,7 @@ pub(super) async fn run(pool: PoolHandle, reign: Arc<Reign>, incoming: Streaming
         reign,
         registration,
         outbox,
+        clock: NodeClock::default(),
     };
     shell.run(incoming).instrument(span).await;
 }
@@ -65,6 +67,7 @@ struct Shell {
     /// The node that the session speaks for, once known.
     node: Option<NodeId>,
     outbox: Outbox,
+    clock: NodeClock,
     /// The requests to others that are not answered yet.
     pending: FuturesUnordered<BoxFuture<'static, Event>>,
 }
@@ -93,7 +96,8 @@ impl Shell {
                 concern = registration.wake.concerned() => Event::Changed(concern),
                 message = incoming.message() => match message {
                     Ok(Some(request)) => match messages::read(request) {
-                        Ok(heard) => {
+                        Ok(mut heard) => {
+                            self.clock.hear(&mut heard, self.pool.log_time());
                             silent_at = Instant::now() + self.leases().kill_after;
                             self.note_heard(&heard);
                             Event::Heard(heard)

@@ -2,7 +2,8 @@
 
 use tessera_api::v1::WorkerDesire;
 use tessera_ledger::{
-    Allocation, JobSpec, LeaseTimings, Observation, OnDisconnect, Outcome, Owner, PoolConfig, StopCause, WorkerState,
+    Allocation, JobSpec, LeaseTimings, LogTime, Observation, OnDisconnect, Outcome, Owner, PoolConfig, StopCause,
+    WorkerState,
 };
 
 use super::*;
@@ -40,7 +41,7 @@ impl Stage {
     }
 
     fn beat(&mut self, sequence: u64) -> Vec<Effect> {
-        let heartbeat = Heartbeat { sequence, sent_at_boottime_ms: sequence * 1000 };
+        let heartbeat = Heartbeat { sequence, sent_at_boottime_ms: sequence * 1000, sent_at: LogTime(0) };
         self.on(Event::Heard(Heard::Heartbeat(heartbeat, Measured::default(), None)))
     }
 
@@ -234,12 +235,12 @@ fn no_lease_without_a_quorum_that_confirmed_after_the_heartbeat() {
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
     let effects = but_measured(stage.beat(1));
-    let first = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+    let first = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000, sent_at: LogTime(0) };
     assert_eq!(effects, [Effect::Confirm(node, first)], "nothing is granted before the confirmation");
     stage.beat(2);
     assert_eq!(but_measured(stage.beat(3)), [], "one confirmation at a time");
     let effects = stage.on(Event::Leased(first, Ok(LeaseTimings::default())));
-    let third = Heartbeat { sequence: 3, sent_at_boottime_ms: 3000 };
+    let third = Heartbeat { sequence: 3, sent_at_boottime_ms: 3000, sent_at: LogTime(0) };
     assert!(effects.contains(&Effect::Confirm(node, third)), "of those that waited, the newest counts");
     let grant = leases(&effects).pop().expect("the confirmed heartbeat is answered");
     assert_eq!(grant.heartbeat_interval.map(|every| every.seconds), Some(2));
@@ -257,7 +258,7 @@ fn how_long_output_is_kept_is_told_to_agents_whose_sessions_are_open() {
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
     let told = |stage: &mut Stage| {
-        let heartbeat = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+        let heartbeat = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000, sent_at: LogTime(0) };
         let grant = leases(&stage.on(Event::Leased(heartbeat, Ok(LeaseTimings::default())))).pop();
         grant.and_then(|grant| grant.output_retention).map(|kept| kept.seconds)
     };
@@ -275,7 +276,7 @@ fn the_session_of_a_node_that_is_given_up_goes_on() {
     let mut stage = Stage::new(ledger);
     stage.hello("a", Vec::new());
     stage.beat(1);
-    let first = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+    let first = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000, sent_at: LogTime(0) };
     let effects = stage.on(Event::Leased(first, Err(Withheld::Lost)));
     assert_eq!((leases(&effects), closed(&effects)), (vec![], None));
 }
@@ -286,7 +287,7 @@ fn a_heartbeat_before_the_welcome_is_answered_after_it() {
     let effects = stage.hello("a", Vec::new());
     assert_eq!(stage.beat(1), []);
     let effects = stage.commit(effects);
-    let heartbeat = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000 };
+    let heartbeat = Heartbeat { sequence: 1, sent_at_boottime_ms: 1000, sent_at: LogTime(0) };
     assert!(effects.contains(&Effect::Confirm(NodeId(0), heartbeat)));
 }
 

@@ -14,6 +14,7 @@ use crate::job::{Ending, Job, JobState};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::state::State;
+use crate::units::LogTime;
 
 impl State {
     /// Takes reports from a node. A report of an allocation that is not known, of another epoch, or of another node
@@ -185,10 +186,10 @@ impl State {
                 self.with_job(job.id, |known| known.node_faults = job.node_faults);
             }
         }
-        let cause = exit.cause;
+        let explains = !runs && self.explains(&job, &allocation, (rank, &exit), ending);
         self.release_worker(id, rank, exit);
         if !runs {
-            let reason = if self.explains(&job, &allocation, rank, (cause, ending)) {
+            let reason = if explains {
                 self.note_decisive(&allocation, rank);
                 self.end_otherwise(&job, node, ending, reason)
             } else {
@@ -216,17 +217,25 @@ impl State {
 
     /// Returns whether the end of this worker explains the failure of another worker of its gang: programs fail when a
     /// peer is gone, often before the loss of its node is known, and a slice server fails when its program does, whose
-    /// end may be reported later.
-    fn explains(&self, job: &Job, allocation: &Allocation, rank: Rank, (cause, ending): (StopCause, Ending)) -> bool {
+    /// end may be reported later. Agents report in any order, too: of those that failed by themselves the first in time
+    /// explains the others.
+    fn explains(&self, job: &Job, allocation: &Allocation, (rank, exit): (Rank, &WorkerExit), ending: Ending) -> bool {
+        let cause = exit.cause;
         let failed = matches!(job.ending, Some(Ending::Failed | Ending::Retry))
             && matches!(job.reason, Reason::NonZeroExit { .. } | Reason::Signalled { .. });
         let lost = matches!(cause, StopCause::LeaseExpired | StopCause::NodeFault | StopCause::PortTaken)
             && ending == Ending::Requeue;
-        let by_itself = matches!(cause, StopCause::Exited | StopCause::OutOfMemory) && ending != Ending::Completed;
+        let is_own = |exit: &WorkerExit| matches!(exit.cause, StopCause::Exited | StopCause::OutOfMemory);
+        let by_itself = is_own(exit) && ending != Ending::Completed;
         let card = &job.spec.virtual_card;
         let served = |first| allocation.program(card, first).is_none() && allocation.program(card, rank).is_some();
         let first = job.attempt_under(allocation).and_then(|attempt| attempt.decisive);
-        failed && job.state == JobState::Completing && (lost || by_itself && first.is_some_and(served))
+        let came_later = |first| {
+            let decided = allocation.worker(first).and_then(|worker| worker.exit.as_ref()).filter(|exit| is_own(exit));
+            decided.is_some_and(|decided| exit.ended_at != LogTime(0) && exit.ended_at < decided.ended_at)
+        };
+        let explained = |first| served(first) || came_later(first);
+        failed && job.state == JobState::Completing && (lost || by_itself && first.is_some_and(explained))
     }
 
     /// An attempt did not end as it seemed, but as `reason` says.

@@ -8,7 +8,7 @@ use super::stored;
 use crate::allocation::{PlannedWorker, WorkerExit};
 use crate::command::{Observation, Plan, PlanPart, WorkerReport};
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
-use crate::units::{Epoch, Revision};
+use crate::units::{Epoch, LogTime, Revision};
 
 pub(super) fn plan_from_wire(plan: stored::CommitPlan) -> Result<Plan, FieldError> {
     Ok(Plan { revision: Revision(plan.revision), parts: each("parts", plan.parts, part_from_wire)? })
@@ -123,11 +123,12 @@ pub(super) fn exit_from_wire(exit: stored::WorkerExit) -> Result<WorkerExit, Fie
         checkpointed: exit.checkpointed,
         message: exit.message,
         not_saved: exit.not_saved,
+        ended_at: LogTime(exit.ended_at_ms),
     })
 }
 
 pub(super) fn exit_to_wire(exit: &WorkerExit) -> stored::WorkerExit {
-    let WorkerExit { cause, code, signal, checkpointed, message, not_saved } = exit;
+    let WorkerExit { cause, code, signal, checkpointed, message, not_saved, ended_at } = exit;
     stored::WorkerExit {
         cause: cause.to_wire(),
         code: *code,
@@ -135,5 +136,6 @@ pub(super) fn exit_to_wire(exit: &WorkerExit) -> stored::WorkerExit {
         checkpointed: *checkpointed,
         message: message.clone(),
         not_saved: not_saved.clone(),
+        ended_at_ms: ended_at.0,
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
     AgentStart, AllocationId, CardDescription, CardHealth, CardKind, CheckpointKey, CheckpointMode, Containment, Epoch,
-    HostCapacity, JobId, Link, LinkKind, Mebibytes, MilliTflops, NodeDescription, Observation, Owner, PartKey,
+    HostCapacity, JobId, Link, LinkKind, LogTime, Mebibytes, MilliTflops, NodeDescription, Observation, Owner, PartKey,
     Precision, Rank, Ratings, SavedPart, StopCause, WorkerExit, WorkerReport,
 };
 
@@ -112,14 +112,16 @@ pub(super) fn report() -> impl Strategy<Value = WorkerReport> {
         StopCause::PortTaken,
         StopCause::Vanished,
     ];
-    let exit = (select(causes), option::of(any::<i32>()), option::of(any::<i32>()), any::<bool>(), text()).prop_map(
-        |(cause, code, signal, checkpointed, message)| WorkerExit {
+    let ended = (any::<bool>(), any::<u64>());
+    let exit = (select(causes), option::of(any::<i32>()), option::of(any::<i32>()), ended, text()).prop_map(
+        |(cause, code, signal, (checkpointed, ended_at), message)| WorkerExit {
             cause,
             code,
             signal,
             checkpointed,
             not_saved: message.clone(),
             message,
+            ended_at: LogTime(ended_at),
         },
     );
     let observation = prop_oneof![

@@ -174,7 +174,9 @@ fn checkpoint_reports() -> Vec<WorkerReport> {
     let cause = StopCause::NotRestored;
     let message = "the image of its processes cannot be restored here: no such file".to_owned();
     let (code, signal, checkpointed, not_saved) = (None, None, false, String::new());
-    let not_restored = Observation::Stopped(WorkerExit { cause, code, signal, checkpointed, message, not_saved });
+    let ended_at = LogTime(0);
+    let exit = WorkerExit { cause, code, signal, checkpointed, message, not_saved, ended_at };
+    let not_restored = Observation::Stopped(exit);
     let observations = [Observation::Saved(saved), unusable(true), unusable(false), not_restored];
     (0..).zip(observations).map(|(rank, observation)| WorkerReport { worker: worker(rank), observation }).collect()
 }
@@ -378,6 +380,7 @@ fn reports() -> Vec<WorkerReport> {
         checkpointed: true,
         message: "killed".to_owned(),
         not_saved: String::new(),
+        ended_at: LogTime(1_751_000_000_123),
     };
     let observations = [
         Observation::Running,

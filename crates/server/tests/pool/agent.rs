@@ -170,7 +170,7 @@ impl Task {
                 _ = beats.tick() => {
                     sequence += 1;
                     let sent_at_boottime_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    let heartbeat = v1::Heartbeat { sequence, sent_at_boottime_ms, samples: Vec::new(), kept: None, workers: Vec::new() };
+                    let heartbeat = v1::Heartbeat { sequence, sent_at_boottime_ms, ..v1::Heartbeat::default() };
                     vec![Said::Heartbeat(heartbeat)]
                 },
                 () = self.changed.notified() => {

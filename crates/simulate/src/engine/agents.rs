@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tessera_ledger::{
-    Allocation, AllocationId, AllocationPhase, Command, MovePhase, NodeId, Observation, StopCause, Touched, WorkerExit,
-    WorkerReport, WorkerState,
+    Allocation, AllocationId, AllocationPhase, Command, LogTime, MovePhase, NodeId, Observation, StopCause, Touched,
+    WorkerExit, WorkerReport, WorkerState,
 };
 
 use super::{Engine, EngineError};
@@ -100,5 +100,6 @@ fn exit(cause: StopCause) -> WorkerExit {
         checkpointed: cause == StopCause::Ordered,
         message: String::new(),
         not_saved: String::new(),
+        ended_at: LogTime(0),
     }
 }

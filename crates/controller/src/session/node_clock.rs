@@ -1,0 +1,82 @@
+//! The clock of a node, compared with log time: a gang's workers end on several nodes, and whose end came first decides
+//! how the gang ended.
+
+use std::collections::VecDeque;
+
+use tessera_ledger::{LogTime, Observation};
+
+use super::messages::{Heard, Sighting};
+
+/// Comparisons that count: a clock that is set is known anew after so many heartbeats.
+const COMPARED: usize = 16;
+
+/// How far a node's clock is ahead of log time, as its last heartbeats say.
+#[derive(Debug, Default)]
+pub(super) struct NodeClock {
+    ahead_ms: VecDeque<i64>,
+}
+
+impl NodeClock {
+    /// Takes what was heard at `now`: learns from heartbeats, and turns the times in reports into log time.
+    pub fn hear(&mut self, heard: &mut Heard, now: LogTime) {
+        match heard {
+            Heard::Hello(greeting) => self.correct(&mut greeting.workers),
+            Heard::Heartbeat(heartbeat, ..) if heartbeat.sent_at != LogTime(0) => self.note(heartbeat.sent_at, now),
+            Heard::Heartbeat(..) => {}
+            Heard::Report(report) => self.correct(&mut report.workers),
+        }
+    }
+
+    /// Notes a heartbeat that was sent at `sent` by the node's clock and arrived at `now`.
+    fn note(&mut self, sent: LogTime, now: LogTime) {
+        if self.ahead_ms.len() == COMPARED {
+            self.ahead_ms.pop_front();
+        }
+        self.ahead_ms.push_back(sent.0.wrapping_sub(now.0).cast_signed());
+    }
+
+    /// Turns times into log time. The heartbeat that was least long on its way tells the most; before
+    /// the first one no time is known.
+    fn correct(&self, workers: &mut [Sighting]) {
+        let ahead = self.ahead_ms.iter().max();
+        for sighting in workers {
+            if let Some(Observation::Stopped(exit)) = &mut sighting.observation {
+                let known = ahead.filter(|_| exit.ended_at != LogTime(0));
+                exit.ended_at =
+                    known.map_or(LogTime(0), |ahead| LogTime(exit.ended_at.0.saturating_sub_signed(*ahead)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::{AllocationId, Epoch, Owner, Rank, StopCause, WorkerExit};
+
+    use super::*;
+
+    fn ended(clock: &NodeClock, at: u64) -> u64 {
+        let exit = WorkerExit { ended_at: LogTime(at), ..tessera_testkit::exit(StopCause::Exited, Some(1)) };
+        let worker = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
+        let mut sighting = [Sighting { worker, observation: Some(Observation::Stopped(exit)), saved: None }];
+        clock.correct(&mut sighting);
+        match &sighting[0].observation {
+            Some(Observation::Stopped(exit)) => exit.ended_at.0,
+            other => panic!("it is still an end: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn times_of_a_clock_that_is_wrong_are_corrected_by_the_fastest_heartbeat() {
+        let mut clock = NodeClock::default();
+        assert_eq!(ended(&clock, 5_000), 0, "nothing is known of it");
+        clock.note(LogTime(61_000), LogTime(1_040));
+        clock.note(LogTime(62_000), LogTime(2_002));
+        assert_eq!(ended(&clock, 65_000), 5_002, "a minute ahead, less 2 ms on the way");
+        assert_eq!(ended(&clock, 0), 0, "an agent that says none");
+        for beat in 0..16 {
+            clock.note(LogTime(10_000 + beat), LogTime(20_000 + beat));
+        }
+        assert_eq!(ended(&clock, 11_000), 21_000, "it was set");
+    }
+}
