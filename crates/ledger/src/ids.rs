@@ -20,8 +20,9 @@ macro_rules! id {
 }
 
 id!(
-    /// A node, numbered from 0 in the order of registration (P3, P8).
-    NodeId(u32), "node-"
+    /// A node, numbered from 0 in the order of registration (P3, P8). Shown as a number, so that nobody takes it for the
+    /// node's name, which only the ledger knows.
+    NodeId(u32), "node number "
 );
 id!(
     /// A job, numbered from 1 in the order of submission.
@@ -50,7 +51,7 @@ pub struct CardId {
 
 impl fmt::Display for CardId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/card-{}", self.node, self.index)
+        write!(f, "card {} of {}", self.index, self.node)
     }
 }
 

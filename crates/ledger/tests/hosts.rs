@@ -61,7 +61,7 @@ fn a_host_is_never_given_away_twice() {
     );
     assert_eq!(
         refused.to_string(),
-        "node-0 has 1000 milli-CPUs and 7168 MiB of its host left, and the workers of job 2 ask for 1500 milli-CPUs and \
+        "node number 0 has 1000 milli-CPUs and 7168 MiB of its host left, and the workers of job 2 ask for 1500 milli-CPUs and \
          1024 MiB; place them elsewhere"
     );
     pool.grant(third, vec![slice(0, 0, 1, 1)]);
@@ -198,7 +198,10 @@ fn a_card_taken_whole_is_shared_with_nobody() {
     let whole = pool.submit(|spec| spec.virtual_card.whole_cards = true);
     let other = pool.submit(|_| {});
     let refused = refusal(&mut pool, grant(whole, vec![vec![slice(0, 0, 0, 5)]], vec![]));
-    assert!(refused.to_string().contains("node-0/card-0 must be taken whole, all 10 blocks of it"), "{refused}");
+    assert!(
+        refused.to_string().contains("card 0 of node number 0 must be taken whole, all 10 blocks of it"),
+        "{refused}"
+    );
     pool.grant(whole, vec![slice(0, 0, 0, 10)]);
 
     // The card grows: what is new on it is not for others either.
