@@ -39,6 +39,9 @@ pub enum Error {
     /// There is none, or it was never complete.
     #[error("there is no checkpoint {id} in {place}; it was never complete, or was removed")]
     Missing { place: String, id: CheckpointId },
+    /// An agent does not know the ticket for it: it forgets tickets with the checkpoints.
+    #[error("the checkpoint {id} is not given out by {place}: it is not kept there any more, or has another ticket")]
+    NotGiven { place: String, id: CheckpointId },
     #[error("the checkpoint {id} in {place} is damaged: {problem}; take the one before")]
     Damaged { place: String, id: CheckpointId, problem: String },
     #[error(
@@ -76,6 +79,12 @@ impl Error {
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Full { .. } | Self::Changed { .. } | Self::Ended)
+    }
+
+    /// Returns whether the checkpoint is not there, or not any more.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::NotGiven { .. })
     }
 
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {

@@ -151,8 +151,12 @@ impl Shelf {
                 self.0.tickets.is_there(id);
             }
             Err(error) => {
-                tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again");
-                // It does not when the job is over by now.
+                // Mostly the job is over by now, and its checkpoints are gone everywhere: the leader does not say it again.
+                if error.is_gone() {
+                    tracing::debug!(%id, %error, "a checkpoint of another node is gone before it was copied");
+                } else {
+                    tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again");
+                }
                 if let Err(error) = self.0.tickets.is_given_up(id) {
                     tracing::warn!(%id, %error, "the ticket of a checkpoint that is not kept cannot be removed");
                 }

@@ -69,10 +69,11 @@ async fn without_the_ticket_nothing_is_handed_out() {
     let published = save(&source.objects, &id(1), folder.path(), &small_chunks()).await.expect("it is saved");
     let (address, _agent) = agent(&source).await;
     let remote = remote(&address, "guess");
-    let refused = |error: Error| assert!(matches!(error, Error::Refused { .. }), "{error}");
-    refused(remote.list(Some(12)).await.expect_err("no ticket"));
-    refused(remote.get_manifest(&id(1)).await.expect_err("no ticket"));
-    refused(remote.get_chunk(&published.stored(0).expect("it has chunks")).await.expect_err("no ticket"));
+    let refused = remote.list(Some(12)).await.expect_err("no ticket");
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    let not_given = |error: Error| assert!(matches!(error, Error::NotGiven { .. }) && error.is_gone(), "{error}");
+    not_given(remote.get_manifest(&id(1)).await.expect_err("no ticket"));
+    not_given(remote.get_chunk(&published.stored(0).expect("it has chunks")).await.expect_err("no ticket"));
 }
 
 #[tokio::test]
