@@ -298,6 +298,10 @@ impl Lifecycle {
             Ok(committed) => {
                 tracing::debug!(?duty, index = committed.revision.0, outcome = ?committed.outcome, "a duty is done");
             }
+            // The next leader has the same duties.
+            Err(ProposeError::Consensus(error @ (Cause::NotLeader { .. } | Cause::Stopped(_)))) => {
+                tracing::debug!(?duty, %error, "a duty is left to the next leader");
+            }
             Err(error) => tracing::warn!(?duty, %error, "a duty is not in the log; it is looked at again"),
         }
         if let Duty::Lose(node, _) = duty {
