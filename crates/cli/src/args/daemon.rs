@@ -8,6 +8,8 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::pool::BlockArgs;
+use crate::daemon::logging::DEFAULT_FILTER;
+
 use super::values::{duration, member_count, pair, signed_ms};
 
 /// Shape of log lines.
@@ -169,6 +171,6 @@ pub struct DevArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub stop_after: Option<Duration>,
     /// What members and agents log (into files of the folder)
-    #[arg(long, value_name = "FILTER", default_value = "info,openraft=warn")]
+    #[arg(long, value_name = "FILTER", default_value = DEFAULT_FILTER)]
     pub log: String,
 }

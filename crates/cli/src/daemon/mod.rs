@@ -3,7 +3,7 @@
 mod agent;
 mod config_file;
 mod dev;
-mod logging;
+pub(crate) mod logging;
 mod notify;
 mod server;
 mod shutdown;
