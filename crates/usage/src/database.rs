@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
 use tessera_ledger::{AllocationId, LogTime, Rank, Revision};
 
 use crate::books::{Change, Entry, Holding, JobFacts};
@@ -63,10 +63,7 @@ CREATE TABLE gap (
 /// The reason for which the accounts cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    #[error(
-        "the accounts in {path} cannot be {what}; the disk may be full, or the file damaged: set it aside, and they \
-         begin anew with a gap"
-    )]
+    #[error("the accounts in {path} cannot be {what}; {}", remedy(source))]
     Sqlite {
         path: PathBuf,
         /// The operation that failed, as a participle.
@@ -84,6 +81,23 @@ pub enum UsageError {
     /// The thread that keeps them has ended.
     #[error("the accounts are not kept any more since an earlier error, which is in the log of this member")]
     Stopped,
+}
+
+/// The next step for whoever meets an error of SQLite. To set the file aside costs all that it holds: only a file that is
+/// damaged is worth it.
+fn remedy(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "the disk is full: make room on it",
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "the file is damaged: set it aside, and they begin anew with a gap"
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "another process holds the file: try again",
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+            "see whether the file and its folder may be read and written"
+        }
+        Some(ErrorCode::SystemIoFailure) => "the disk fails, or is full: look at the log of the host",
+        _ => "the file is not at fault: report this",
+    }
 }
 
 #[derive(Debug)]

@@ -14,6 +14,17 @@ use tessera_testkit::{card, job, node, numbered};
 use tessera_usage::books::Entry;
 use tessera_usage::{Books, Database, GroupBy, Query};
 
+#[test]
+fn only_a_file_that_is_damaged_is_to_be_set_aside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("usage.sqlite");
+    std::fs::write(&path, vec![7; 8192]).expect("it can be written");
+    let damaged = Database::open(&path, "pool").expect_err("it is no database").to_string();
+    assert!(damaged.contains("is damaged: set it aside"), "{damaged}");
+    let missing = Database::open_to_read(&folder.path().join("none")).expect_err("it is not there").to_string();
+    assert!(missing.contains("may be read") && !missing.contains("aside"), "{missing}");
+}
+
 /// Something that happens, at most so many milliseconds after what happened before.
 #[derive(Clone, Debug)]
 enum Step {
