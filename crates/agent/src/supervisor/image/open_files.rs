@@ -30,6 +30,12 @@ const WITHOUT_NAMES: [FsType; 2] = [FsType(0x5049_5045), FsType(0x5049_4446)];
 /// CRIU makes of one belongs to the account.
 const TERMINAL_MAKER: (u64, u64) = (5, 2);
 
+/// Returns whether a device is one of those of no hardware, by its numbers: null, zero, full, random, urandom, and
+/// terminals. A program that is dumped is granted no others: its cards are used by slice servers, which are not.
+const fn is_of_no_hardware(numbers: (u64, u64)) -> bool {
+    matches!(numbers, (1, 3 | 5 | 7 | 8 | 9) | (5, 0) | TERMINAL_MAKER | (136..=143, _))
+}
+
 /// A link below `/proc` to what a process has, and what it may do there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Use {
@@ -128,6 +134,11 @@ impl Named {
 
     fn check(&self, rights: Rights, account: &Account, own: &BTreeSet<i32>) -> io::Result<()> {
         let file = self.file.metadata()?;
+        let is_device = file.file_type().is_char_device() || file.file_type().is_block_device();
+        if is_device && !is_of_no_hardware((major(file.rdev()), minor(file.rdev()))) {
+            let path = self.path.display();
+            return Err(io::Error::other(format!("{path} is open in it, a device that its worker is not granted")));
+        }
         // Who owns a file may change its rights.
         if file.uid() == account.uid || self.is_no_file(own)? {
             return Ok(());
@@ -167,5 +178,37 @@ impl Named {
         // SAFETY: a system call on a descriptor and a NUL-terminated text.
         Errno::result(unsafe { libc::syscall(libc::SYS_faccessat2, self.file.as_raw_fd(), c"".as_ptr(), rights, how) })
             .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+    use super::*;
+
+    /// Asks about a device with these numbers that anybody may use; `None` where no devices may be made.
+    fn asked(folder: &Path, (major, minor): (u64, u64)) -> Option<io::Result<()>> {
+        let path = folder.join(format!("{major}-{minor}"));
+        mknod(&path, SFlag::S_IFCHR, Mode::empty(), makedev(major, minor)).ok()?;
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it was made");
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&path).expect("it is there");
+        let account = Account { uid: 65_534, gid: 65_534, groups: Vec::new(), person: None };
+        Some(Named { file, path }.check(Rights::Exactly(libc::R_OK), &account, &BTreeSet::new()))
+    }
+
+    #[test]
+    fn devices_that_no_worker_is_granted_are_refused_whatever_their_rights() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for granted in [(1, 3), (1, 9), (5, 0), (5, 2), (136, 7)] {
+            assert!(asked(folder.path(), granted).is_none_or(|asked| asked.is_ok()), "{granted:?}");
+        }
+        for other in [(1, 1), (1, 11), (5, 1), (195, 0), (235, 1)] {
+            let refused = asked(folder.path(), other).map(|asked| asked.expect_err("must be refused").to_string());
+            assert!(refused.is_none_or(|why| why.contains("not granted")), "{other:?}");
+        }
     }
 }
