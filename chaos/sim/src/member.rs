@@ -15,6 +15,7 @@ use tessera_controller::config::{MassLoss, Timings};
 use tessera_controller::machine::Onlooker;
 use tessera_ledger::Level;
 use tessera_server::member::Ground;
+use tessera_server::phase::Phase;
 use tessera_server::{ServerConfig, run_on};
 use tessera_store::memory::{Crash, Flushing, MemoryDisk};
 use tokio::sync::watch;
@@ -64,7 +65,7 @@ pub struct Member {
     process: Option<Process>,
     /// Asks the process to end in order.
     ending: CancellationToken,
-    shown: watch::Receiver<Option<PoolHandle>>,
+    shown: watch::Receiver<Phase>,
     flush: Option<Flush>,
     random: SmallRng,
     /// Additional time of every flush at present.
@@ -124,7 +125,7 @@ impl Member {
             ..ServerConfig::new("unused", SocketAddr::from(([0, 0, 0, 0], PORT)))
         };
         let config = own_file(config, seed);
-        let (_, shown) = watch::channel(None);
+        let (_, shown) = watch::channel(Phase::default());
         Self {
             disk: MemoryDisk::new(Flushing::WhenTold),
             plug,
@@ -161,7 +162,7 @@ impl Member {
                 return;
             }
         };
-        let shown = watch::Sender::new(None);
+        let shown = watch::Sender::default();
         self.shown = shown.subscribe();
         let ground = Ground {
             store,
@@ -233,7 +234,7 @@ impl Member {
         self.restart_at = None;
         if let Some(mut process) = self.process.take() {
             process.kill();
-            let (_, nobody) = watch::channel(None);
+            let (_, nobody) = watch::channel(Phase::default());
             self.shown = nobody;
             self.lose_pending();
         }
@@ -280,7 +281,7 @@ impl Member {
     /// The handle that the member's services work with, once it runs.
     pub fn pool(&self) -> Option<PoolHandle> {
         self.process.as_ref()?;
-        self.shown.borrow().clone()
+        self.shown.borrow().pool().cloned()
     }
 
     /// The term in which it believes that it leads; `None` when it does not.

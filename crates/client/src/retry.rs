@@ -225,7 +225,7 @@ fn meaning(error: &ApiError) -> Meaning {
         Some(
             R::NotLeader | R::TermStale | R::NoQuorum | R::OutcomeUnknown | R::MemberStopped | R::DeadlineExceeded,
         ) => Meaning::Elsewhere,
-        Some(R::NotInitialized | R::UsageNotKept) => Meaning::Elsewhere,
+        Some(R::MemberStarting | R::NotInitialized | R::UsageNotKept) => Meaning::Elsewhere,
         Some(R::Overloaded | R::StorageFull | R::NodeUnreachable | R::WatchTooSlow) => Meaning::Busy,
         // A limit of this member: another may have room.
         Some(R::TooManyConnections | R::TooManyWatches | R::TooManyLogStreams | R::TooManySubmissionStreams) => {

@@ -93,6 +93,8 @@ pub struct ControllerConfig {
     pub highest_level: Level,
     /// The longest time that a change of leader may take.
     pub failover: Duration,
+    /// The address at which the others were to reach this member when it was started.
+    pub advertise: String,
 }
 
 impl ControllerConfig {
@@ -132,6 +134,7 @@ mod tests {
             usage: UsageSettings::default(),
             highest_level: Level::NEWEST,
             failover: Duration::from_millis(880),
+            advertise: String::new(),
         };
         let refused = config.outlasts_failover(&hasty).expect_err("must be refused").to_string();
         assert!(refused.contains("config.leases.stop_after") && refused.contains("930ms"), "{refused}");

@@ -1,5 +1,6 @@
 //! The handle to the pool for services and actors: read the ledger, propose a command, ask placement.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -93,6 +94,8 @@ pub struct PoolHandle {
     inner: Arc<Parts>,
     /// The settings of the pool that this founder was given, if it is one.
     new_pool: Arc<OnceLock<NewPool>>,
+    /// True from the moment at which this member begins to stop.
+    stopping: Arc<AtomicBool>,
 }
 
 /// The parts of a [`PoolHandle`].
@@ -122,7 +125,7 @@ fn committed(applied: Applied<Outcome>) -> Committed {
 impl PoolHandle {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { inner: Arc::new(parts), new_pool: Arc::default() }
+        Self { inner: Arc::new(parts), new_pool: Arc::default(), stopping: Arc::default() }
     }
 
     /// The ledger as this member has applied it.
@@ -147,6 +150,17 @@ impl PoolHandle {
         let Some(new) = self.new_pool() else { return };
         // Nothing is published any more when the member ends, and nobody waits then.
         let _ = self.inner.view.changes().wait_for(|state| new.is_that_of(state.config())).await;
+    }
+
+    /// Notes that this member begins to stop: it is not to be asked any more, though it still answers.
+    pub fn stops(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether this member has begun to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// Returns the part that opens this member's connections to other members and to agents.

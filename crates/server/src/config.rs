@@ -100,6 +100,7 @@ impl ServerConfig {
             usage: self.usage.clone(),
             highest_level: self.highest_level,
             failover: self.failover(),
+            advertise: self.advertise.clone(),
         }
     }
 

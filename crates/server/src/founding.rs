@@ -29,7 +29,7 @@ use tonic::{Request, Response, Status};
 
 pub(crate) use founders::founders;
 pub use introduction::{IntroduceError, introduce};
-pub(crate) use introduction::{highest_level_of, introduced_as};
+pub(crate) use introduction::{introduced_as, status_of};
 
 use self::founders::Founders;
 use crate::limits::MemberLimits;

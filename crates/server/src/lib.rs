@@ -17,9 +17,10 @@ pub mod http;
 pub mod json_face;
 pub mod limits;
 pub mod member;
+pub mod phase;
 mod run_error;
 pub mod services;
-mod whereabouts;
+pub mod whereabouts;
 
 pub use config::ServerConfig;
 #[cfg(feature = "rocksdb")]

@@ -35,6 +35,7 @@ use crate::founding::{self, Named};
 use crate::grpc::{self, GrpcSettings, ServeError};
 use crate::http;
 use crate::json_face::JsonFace;
+use crate::phase::Phase;
 use crate::run_error::{ADMISSION, RunError};
 use crate::whereabouts;
 
@@ -62,8 +63,8 @@ pub struct Ground {
     pub http: Option<Inbound>,
     /// The runtime that consensus runs on; `None`: that of all the rest.
     pub consensus: Option<Handle>,
-    /// The channel on which the member publishes the pool that its services and actors work with, once it runs.
-    pub shown: watch::Sender<Option<PoolHandle>>,
+    /// The channel on which the process publishes what it is, and the pool that its services work with once it runs.
+    pub shown: watch::Sender<Phase>,
     /// Seed of everything random in consensus.
     pub seed: u64,
     /// The observer of the log as it is applied; `None`: nobody.
@@ -120,7 +121,7 @@ async fn run_on_disk(config: ServerConfig, pulse: Pulse, shutdown: CancellationT
         inbound,
         http,
         consensus: consensus.handle(),
-        shown: watch::Sender::new(None),
+        shown: watch::Sender::default(),
         seed: rand::random(),
         onlooker: None,
         usage: Some(config.data_dir.join(USAGE_FILE)),
@@ -170,6 +171,7 @@ async fn run_here(
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
+            shown.send_replace(Phase::Nobody);
             let named = end.child_token();
             let _named = named.clone().drop_guard();
             tokio::spawn(pulse.clone().keep(|| std::future::ready(true), named));
@@ -180,9 +182,10 @@ async fn run_here(
             }
         }
     };
+    shown.send_replace(Phase::Starting);
     let network = Network { inbound, outbound, json };
     let running = Running::start(named, (starter, onlooker, usage), &config, metrics, network, &end).await?;
-    shown.send_replace(Some(running.pool.clone()));
+    shown.send_replace(Phase::Member(running.pool.clone()));
     let consensus = running.pool.consensus().clone();
     let alive = move || {
         let consensus = consensus.clone();
@@ -315,7 +318,7 @@ impl Running {
                 drop(founding.answer.send(founded));
             }));
         }
-        let told = whereabouts::tell(pool.status(), identity.clone(), config.advertise.clone());
+        let told = whereabouts::tell(pool.status(), config.advertise.clone());
         let end = end.clone();
         tasks.push(tokio::spawn(async move {
             let _ = end.run_until_cancelled(told).await;
@@ -359,6 +362,7 @@ impl Running {
 
     /// Ends everything, in an order in which each part can still use those that end later.
     async fn finish(mut self, end: &CancellationToken, orderly: bool) {
+        self.pool.stops();
         let leads = matches!(*self.pool.leadership().borrow(), Leadership::Leading { .. });
         let alone = self.pool.status().borrow().voters.len() < 2;
         if orderly && leads && !alone {

@@ -1,15 +1,21 @@
 //! Telling another process which member it is.
 
+use std::error::Error as _;
+use std::time::Duration;
+
 use tessera_api::v1;
 use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_connection::{ConnectError, Outbound, Terms};
 use tessera_consensus::{Identity, MemberId};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// Metadata that tells a process which member it is from now on; the cluster is in the request.
 const MEMBER: &str = "tessera-member-id";
+/// The longest time for a connection to a process, and for its answer: both come at once from a process that waits for
+/// this. A host that is switched off, or another program, never answers.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reason for which a process could not be given its identity.
 #[derive(Debug, thiserror::Error)]
@@ -25,9 +31,28 @@ pub enum IntroduceError {
     },
     #[error("{address} refused: {}", status.message())]
     Refused { address: String, status: Box<Status> },
+    /// Another program listens there.
+    #[error(
+        "what listens at {address} is no server of Tessera, but an agent or another program; name the address of a server \
+         with an empty data folder"
+    )]
+    Stranger { address: String },
     /// It did not answer in time.
-    #[error("{address} did not answer in time; look at its log")]
+    #[error("{address} did not answer in time; see whether a server runs there, and look at its log")]
     TooLate { address: String },
+}
+
+impl IntroduceError {
+    /// The error that the answer of a process stands for. A status with a source was made on this side: what came was
+    /// no answer of gRPC.
+    fn of(address: &str, status: Status) -> Self {
+        let address = address.to_owned();
+        match status.code() {
+            Code::Unimplemented => Self::Stranger { address },
+            _ if status.source().is_some() => Self::Stranger { address },
+            _ => Self::Refused { address, status: Box::new(status) },
+        }
+    }
 }
 
 /// Tells the process at `address`, which must be nobody yet, that it is this member, and what the pool is to be if that
@@ -42,55 +67,50 @@ pub async fn introduce(
     pool: Option<v1::NewPool>,
     deadline: Instant,
 ) -> Result<(), IntroduceError> {
-    let named = || address.to_owned();
-    let asked = async {
-        let channel = connect(outbound, address).await?;
-        let mut request = Request::new(v1::InitializeClusterRequest {
-            request_id: String::new(),
-            cluster_id: identity.cluster.as_str().to_owned(),
-            members: Vec::new(),
-            pool,
-        });
-        request.metadata_mut().insert(MEMBER, identity.member.0.into());
-        ClusterServiceClient::new(channel)
-            .initialize_cluster(request)
-            .await
-            .map_err(|status| IntroduceError::Refused { address: named(), status: Box::new(status) })
-    };
-    match timeout_at(deadline, asked).await {
-        Ok(answer) => answer.map(drop),
-        Err(_) => Err(IntroduceError::TooLate { address: named() }),
-    }
+    let mut request = Request::new(v1::InitializeClusterRequest {
+        request_id: String::new(),
+        cluster_id: identity.cluster.as_str().to_owned(),
+        members: Vec::new(),
+        pool,
+    });
+    request.metadata_mut().insert(MEMBER, identity.member.0.into());
+    let asked = async |mut client: ClusterServiceClient<Channel>| client.initialize_cluster(request).await;
+    ask(outbound, address, deadline, asked).await.map(drop)
 }
 
-/// The highest release level that the process at `address` can apply.
+/// What the process at `address` says of itself.
 ///
 /// # Errors
 /// [`IntroduceError`]: what is not known of a process that cannot be asked must not be taken for good.
-pub(crate) async fn highest_level_of(
+pub(crate) async fn status_of(
     outbound: &Outbound,
     address: &str,
     deadline: Instant,
-) -> Result<u32, IntroduceError> {
+) -> Result<v1::GetClusterStatusResponse, IntroduceError> {
+    let request = v1::GetClusterStatusRequest {};
+    let asked = async |mut client: ClusterServiceClient<Channel>| client.get_cluster_status(request).await;
+    ask(outbound, address, deadline, asked).await
+}
+
+/// Asks the process at `address`, for as long as one that is there takes.
+async fn ask<T>(
+    outbound: &Outbound,
+    address: &str,
+    deadline: Instant,
+    question: impl AsyncFnOnce(ClusterServiceClient<Channel>) -> Result<Response<T>, Status>,
+) -> Result<T, IntroduceError> {
     let asked = async {
-        let channel = connect(outbound, address).await?;
-        match ClusterServiceClient::new(channel).get_cluster_status(v1::GetClusterStatusRequest {}).await {
-            Ok(status) => Ok(status.into_inner().highest_level),
-            Err(status) => Err(IntroduceError::Refused { address: address.to_owned(), status: Box::new(status) }),
-        }
+        let client = ClusterServiceClient::new(connect(outbound, address).await?);
+        question(client).await.map(Response::into_inner).map_err(|status| IntroduceError::of(address, status))
     };
-    match timeout_at(deadline, asked).await {
-        Ok(answer) => answer,
-        Err(_) => Err(IntroduceError::TooLate { address: address.to_owned() }),
-    }
+    let deadline = deadline.min(Instant::now() + PATIENCE);
+    timeout_at(deadline, asked).await.unwrap_or_else(|_| Err(IntroduceError::TooLate { address: address.to_owned() }))
 }
 
 /// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.
 pub(super) async fn reach(outbound: &Outbound, address: &str, deadline: Instant) -> Result<(), IntroduceError> {
-    match timeout_at(deadline, connect(outbound, address)).await {
-        Ok(connected) => connected.map(drop),
-        Err(_) => Err(IntroduceError::TooLate { address: address.to_owned() }),
-    }
+    let connected = timeout_at(deadline.min(Instant::now() + PATIENCE), connect(outbound, address)).await;
+    connected.map_or_else(|_| Err(IntroduceError::TooLate { address: address.to_owned() }), |opened| opened.map(drop))
 }
 
 async fn connect(outbound: &Outbound, address: &str) -> Result<Channel, IntroduceError> {

@@ -56,7 +56,10 @@ fn state_named(word: &str) -> Option<JobState> {
 
 /// The page that tells job by job.
 pub(super) async fn jobs(State(pages): State<Pages>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
-    let Some(pool) = pages.pool() else { return super::not_admitted() };
+    let pool = match pages.pool() {
+        Ok(pool) => pool,
+        Err(refusal) => return tessera_gateway::refuse(refusal.into()),
+    };
     let wanted = match wanted(query.as_deref().unwrap_or_default()) {
         Ok(wanted) => wanted,
         Err(problem) => return (StatusCode::BAD_REQUEST, problem).into_response(),

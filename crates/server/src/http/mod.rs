@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::json_face::JsonFace;
-use crate::services::readiness::{NotReady, Readiness};
+use crate::phase::Phase;
 use tessera_controller::metrics::Metrics;
 use tessera_controller::pool::PoolHandle;
 
@@ -36,7 +36,7 @@ const STREAMS: usize = CONNECTIONS * 3 / 4;
 /// The data and resources of the pages.
 #[derive(Clone)]
 struct Pages {
-    member: watch::Receiver<Option<PoolHandle>>,
+    phase: watch::Receiver<Phase>,
     metrics: Arc<Metrics>,
     json: JsonFace,
     feed: map::Feed,
@@ -48,8 +48,10 @@ struct Pages {
 }
 
 impl Pages {
-    fn pool(&self) -> Option<PoolHandle> {
-        self.member.borrow().clone()
+    /// The pool, or the refusal while there is none to ask.
+    fn pool(&self) -> Result<PoolHandle, Refusal> {
+        let phase = self.phase.borrow();
+        phase.pool().cloned().ok_or_else(|| phase.refusal())
     }
 
     /// A place for one more stream, or the refusal.
@@ -61,14 +63,9 @@ impl Pages {
     }
 }
 
-/// The pages: `/metrics`, `/metrics/detail/jobs`, `/livez`, `/readyz`, `/console/` and `/v1/...`. `member` is empty
-/// while the process has no identity: it is alive then, and not ready. Streams end when `end` is cancelled.
-pub fn router(
-    member: watch::Receiver<Option<PoolHandle>>,
-    metrics: Arc<Metrics>,
-    json: JsonFace,
-    end: CancellationToken,
-) -> Router {
+/// The pages: `/metrics`, `/metrics/detail/jobs`, `/livez`, `/readyz`, `/console/` and `/v1/...`. While
+/// the process is no member it is alive, and not ready. Streams end when `end` is cancelled.
+pub fn router(phase: watch::Receiver<Phase>, metrics: Arc<Metrics>, json: JsonFace, end: CancellationToken) -> Router {
     let [streams, detail] = [STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
     let pool = Router::new()
         .route("/v1/map", get(map::whole))
@@ -83,12 +80,14 @@ pub fn router(
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .merge(pool)
-        .with_state(Pages { member, metrics, json, feed: map::Feed::default(), streams, detail, end })
+        .with_state(Pages { phase, metrics, json, feed: map::Feed::default(), streams, detail, end })
 }
 
 /// The questions of the API.
 async fn ask(State(pages): State<Pages>, request: Request) -> Response {
-    let Some(gateway) = pages.json.gateway() else { return not_admitted() };
+    let Some(gateway) = pages.json.gateway() else {
+        return tessera_gateway::refuse(pages.phase.borrow().refusal().into());
+    };
     let answer = gateway.answer(request, Rights::Ask).await;
     let kind = answer.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| kind != "text/event-stream") {
@@ -105,22 +104,15 @@ async fn ask(State(pages): State<Pages>, request: Request) -> Response {
     }
 }
 
-/// There is no pool to ask yet.
-fn not_admitted() -> Response {
-    let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add the process to it \
-                    with tessera cluster member add";
-    tessera_gateway::refuse(Refusal::new(ErrorReason::NotInitialized, sentence).into())
-}
-
 /// Serves the pages until `shutdown`.
 pub async fn serve(
     inbound: Inbound,
-    member: watch::Receiver<Option<PoolHandle>>,
+    phase: watch::Receiver<Phase>,
     metrics: Arc<Metrics>,
     json: JsonFace,
     shutdown: CancellationToken,
 ) {
-    pages::serve(inbound, router(member, metrics, json, shutdown.clone()), shutdown).await;
+    pages::serve(inbound, router(phase, metrics, json, shutdown.clone()), shutdown).await;
 }
 
 /// Sends what the page of metrics shows to the collector of this process, if it has one, until `shutdown`.
@@ -131,9 +123,8 @@ pub async fn push(metrics: Arc<Metrics>, shutdown: CancellationToken) {
 
 /// Tells whether calls should be sent to this member; the body says why not.
 async fn ready(State(pages): State<Pages>) -> (StatusCode, String) {
-    let member = pages.member.borrow().clone();
-    let judged = member.map_or(Err(NotReady::NotAdmitted), |pool| Readiness::of(pool).check());
-    match judged {
+    let phase = pages.phase.borrow().clone();
+    match phase.readiness() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
     }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::whereabouts::Elsewhere;
 use tessera_controller::pool::PoolHandle;
 
 /// Name under which the health service speaks of readiness; the empty name speaks of being alive.
@@ -19,6 +20,12 @@ const PERIOD: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
+    /// It reads its data folder.
+    #[error("this process is starting and reads its data folder")]
+    Starting,
+    /// It hands leadership over, if it leads, and ends.
+    #[error("this member is stopping")]
+    Stopping,
     /// It does not belong to a cluster.
     #[error("this member has not been admitted to a cluster; initialize the cluster, or add this member to one")]
     NotAdmitted,
@@ -36,6 +43,9 @@ pub enum NotReady {
     /// It takes no part, and another member says why.
     #[error("this member takes no part: {0}")]
     Refused(Refused),
+    /// It takes no part, and may not be found where it is.
+    #[error("this member takes no part: {0}")]
+    Elsewhere(Elsewhere),
 }
 
 #[derive(Clone)]
@@ -96,6 +106,9 @@ impl Readiness {
 }
 
 fn judge(pool: &PoolHandle) -> Result<(), NotReady> {
+    if pool.is_stopping() {
+        return Err(NotReady::Stopping);
+    }
     let status = pool.status();
     let status = status.borrow();
     if !status.admitted {
@@ -104,17 +117,28 @@ fn judge(pool: &PoolHandle) -> Result<(), NotReady> {
     if let Some(refused) = &status.refused {
         return Err(NotReady::Refused(refused.clone()));
     }
+    let elsewhere = || Elsewhere::of(&status, &pool.config().advertise).map(NotReady::Elsewhere);
+    let follows = |not_ready: NotReady| Err(elsewhere().unwrap_or(not_ready));
     if status.leader.is_none() {
-        return Err(NotReady::NoLeader);
+        return follows(NotReady::NoLeader);
     }
     match &*pool.leadership().borrow() {
         Leadership::Leading { ready, .. } if *ready && status.quorum_fresh => Ok(()),
         Leadership::Leading { .. } => Err(NotReady::NotConfirmed),
         Leadership::Following { .. } => match pool.consensus().staleness() {
-            None => Err(NotReady::NeverCurrent),
-            Some(age) if age > TAKES_PART => Err(NotReady::Lagging(age)),
+            None => follows(NotReady::NeverCurrent),
+            Some(age) if age > TAKES_PART => follows(NotReady::Lagging(age)),
             Some(_) => Ok(()),
         },
+    }
+}
+
+/// The reason for which a member takes no part, where it is known; `None`: it takes part, or nobody knows.
+pub(crate) fn why_it_takes_no_part(pool: &PoolHandle) -> Option<String> {
+    match judge(pool) {
+        Err(NotReady::Refused(why)) => Some(why.to_string()),
+        Err(NotReady::Elsewhere(why)) => Some(why.to_string()),
+        _ => None,
     }
 }
 

@@ -122,7 +122,7 @@ async fn member(
         inbound,
         http: Some(http),
         consensus,
-        shown: watch::Sender::new(None),
+        shown: watch::Sender::default(),
         seed: u64::from(listen.port()),
         onlooker: None,
         usage: None,

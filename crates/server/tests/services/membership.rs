@@ -1,5 +1,6 @@
 //! Members are seen, added, promoted and removed, and leadership moves, at any member.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use tessera_api::v1::{self, ErrorReason, MemberRole};
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
+use crate::services::support::agent::FakeAgent;
 use crate::services::support::fixture::{node, submit};
 use crate::services::support::{Clients, Cluster, assert_refused, id, within};
 
@@ -73,7 +75,7 @@ async fn process(end: &CancellationToken) -> String {
         inbound,
         http: None,
         consensus: None,
-        shown: watch::Sender::new(None),
+        shown: watch::Sender::default(),
         seed: 4,
         onlooker: None,
         usage: None,
@@ -140,10 +142,38 @@ async fn a_process_is_added_through_a_follower_and_gets_a_vote() {
 }
 
 #[tokio::test]
-async fn a_process_that_does_not_answer_is_not_added() {
-    let cluster = Cluster::of(1).await;
-    let member = Some(v1::NewMember { name: String::new(), address: "127.0.0.1:1".to_owned() });
-    let add = v1::AddMemberRequest { request_id: id(), member };
-    let refused = cluster.members[0].clients.cluster.clone().add_member(add).await;
-    assert_refused(refused, Code::FailedPrecondition, ErrorReason::MembershipRefused);
+async fn what_cannot_become_a_member_is_refused_at_once_with_what_it_is() {
+    let (cluster, other) = (Cluster::of(1).await, Cluster::of(1).await);
+    let (agent, founder) = (FakeAgent::start(watch::channel(None).1), CancellationToken::new());
+    let _ended = founder.clone().drop_guard();
+    let elsewhere = process(&founder).await;
+    let found = v1::InitializeClusterRequest {
+        request_id: id(),
+        cluster_id: "another".to_owned(),
+        members: vec![v1::NewMember { name: String::new(), address: elsewhere.clone() }],
+        pool: None,
+    };
+    let founded = Clients::of(&elsewhere).cluster.clone().initialize_cluster(found).await;
+    founded.expect("it waits for this");
+    // Nothing that it takes connections for speaks gRPC.
+    let page = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let page_address = page.local_addr().expect("it is bound").to_string();
+    std::thread::spawn(move || {
+        let answers = page.incoming().flatten().map(|mut caller| caller.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+        answers.count()
+    });
+    let cases = [
+        ("127.0.0.1:1".to_owned(), "was not reached"),
+        (elsewhere, "it is a member of the cluster another"),
+        (other.members[0].address.clone(), "it is member 1 of this cluster already"),
+        (agent.address.to_string(), "is no server of Tessera, but an agent"),
+        (page_address, "127.0.0.1"),
+    ];
+    for (address, what) in cases {
+        let member = Some(v1::NewMember { name: String::new(), address });
+        let add = v1::AddMemberRequest { request_id: id(), member };
+        let refused = within("an answer", cluster.members[0].clients.cluster.clone().add_member(add)).await;
+        let status = assert_refused(refused, Code::FailedPrecondition, ErrorReason::MembershipRefused);
+        assert!(status.message().contains(what), "{status:?} does not say {what:?}");
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tessera_api::v1::{self, ErrorReason};
 use tessera_connection::Inbound;
 use tessera_controller::metrics::Metrics;
+use tessera_server::phase::Phase;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -86,15 +87,22 @@ async fn calls_are_counted_and_the_pages_tell() {
 
     let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("a free port");
     let address = inbound.local_address().expect("an address");
-    let (admit, admitted) = watch::channel(None);
+    let (shown, seen) = watch::channel(Phase::default());
     let metrics: Arc<Metrics> = Arc::clone(member.pool.metrics());
     let end = CancellationToken::new();
-    let server =
-        tokio::spawn(tessera_server::http::serve(inbound, admitted, metrics, member.json.clone(), end.clone()));
+    let server = tokio::spawn(tessera_server::http::serve(inbound, seen, metrics, member.json.clone(), end.clone()));
     assert!(page(address, "/livez", "*/*").await.contains(" 200 "));
-    let not_ready = page(address, "/readyz", "*/*").await;
-    assert!(not_ready.contains(" 503 ") && not_ready.contains("not been admitted"), "{not_ready}");
-    admit.send_replace(Some(member.pool.clone()));
+    let says = async |path: &str, words: [&str; 2]| {
+        let answer = page(address, path, "*/*").await;
+        assert!(words.iter().all(|words| answer.contains(words)), "{path} does not say {words:?}: {answer}");
+    };
+    // Advice to found a cluster would be a second one, of a member that is only starting.
+    says("/readyz", [" 503 ", "is starting"]).await;
+    says("/v1/map", [" 503 ", "MEMBER_STARTING"]).await;
+    shown.send_replace(Phase::Nobody);
+    says("/readyz", [" 503 ", "not been admitted"]).await;
+    says("/v1/map", [" 400 ", "tessera cluster init"]).await;
+    shown.send_replace(Phase::Member(member.pool.clone()));
     within("it becomes ready", async {
         while !page(address, "/readyz", "*/*").await.contains(" 200 ") {
             tokio::task::yield_now().await;
@@ -110,6 +118,8 @@ async fn calls_are_counted_and_the_pages_tell() {
     let classic = page(address, "/metrics", "text/plain").await;
     assert!(classic.contains("content-type: text/plain; version=0.0.4"), "{classic}");
     assert!(classic.contains("# TYPE grpc_server_handled_total counter") && !classic.contains("# EOF"), "{classic}");
+    member.pool.stops();
+    says("/readyz", [" 503 ", "is stopping"]).await;
     end.cancel();
     within("the pages end", server).await.expect("no panic");
 }

@@ -26,7 +26,10 @@ use super::Pages;
 
 /// The whole map, once.
 pub(super) async fn whole(State(pages): State<Pages>) -> Response {
-    let Some(pool) = pages.pool() else { return super::not_admitted() };
+    let pool = match pages.pool() {
+        Ok(pool) => pool,
+        Err(refusal) => return tessera_gateway::refuse(refusal.into()),
+    };
     match pages.feed.join(&pool).await {
         Ok((whole, _)) => ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], Bytes::from_owner(whole))
             .into_response(),
@@ -36,9 +39,8 @@ pub(super) async fn whole(State(pages): State<Pages>) -> Response {
 
 /// The whole map, then what changes of it.
 pub(super) async fn watch(State(pages): State<Pages>) -> Response {
-    let Some(pool) = pages.pool() else { return super::not_admitted() };
-    let place = match pages.stream() {
-        Ok(place) => place,
+    let (pool, place) = match pages.pool().and_then(|pool| Ok((pool, pages.stream()?))) {
+        Ok(both) => both,
         Err(refusal) => return tessera_gateway::refuse(refusal.into()),
     };
     let (whole, changes) = match pages.feed.join(&pool).await {

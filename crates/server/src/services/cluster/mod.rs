@@ -8,6 +8,7 @@ mod save;
 mod view;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::time::Duration;
 
 use tessera_api::error::Refusal;
@@ -20,13 +21,15 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Request, Response, Status};
 
 use super::caller::deadline_of;
-use super::{Answers, Desk, mutation, refusal};
-use crate::founding::{self, IntroduceError};
+use super::{Answers, Desk, mutation, readiness, refusal};
+use crate::founding;
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
 
 /// Pause before a process that is starting is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The longest time that a process takes from its introduction until it can be admitted.
+const STARTING: Duration = Duration::from_secs(20);
 
 /// The longest time in which the founders must be given their identities, and then the pool its requested settings.
 const FOUNDING: Duration = Duration::from_secs(5);
@@ -63,9 +66,10 @@ impl ClusterApi {
 
     /// Admits a process that has just been told who it is and may still be starting.
     async fn admit(&self, member: &Member, deadline: Instant) -> Result<(), MembershipError> {
+        let starts_by = deadline.min(Instant::now() + STARTING);
         loop {
             match self.consensus().add_learner(member.clone(), deadline).await {
-                Err(MembershipError::NotAdmitted { .. }) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
+                Err(MembershipError::NotAdmitted { .. }) if Instant::now() + PAUSE < starts_by => sleep(PAUSE).await,
                 result => return result,
             }
         }
@@ -125,20 +129,32 @@ impl ClusterApi {
         self.consensus().committed_membership(deadline).await.map_err(|error| self.refuse(&error))
     }
 
-    /// Refuses a process that cannot apply the release level in force: it would stop at once.
-    async fn can_join(&self, address: &str, deadline: Instant) -> Result<(), Status> {
-        let highest = founding::highest_level_of(self.desk.pool.outbound(), address, deadline)
-            .await
-            .map_err(|error| not_made_member(address, &error))?;
-        let in_force = self.desk.pool.view().current().level();
-        if highest >= in_force.number() {
-            return Ok(());
+    /// Refuses a process that cannot become the member `id`: one that belongs to a cluster, or cannot apply the release
+    /// level in force, for it would stop at once. Returns whether it was introduced as that member by an earlier try,
+    /// and is only to be admitted.
+    async fn can_join(&self, address: &str, id: MemberId, deadline: Instant) -> Result<bool, Status> {
+        let asked = founding::status_of(self.desk.pool.outbound(), address, deadline).await;
+        let status = asked.map_err(|error| not_made_member(address, error))?;
+        let (own, found) = (self.consensus().identity().cluster.as_str(), status.cluster_id.as_str());
+        let anew = "give it an empty data folder and start it again to add it here";
+        if !found.is_empty() && found != own {
+            return Err(not_made_member(address, format!("it is a member of the cluster {found}; {anew}")));
         }
-        let text = format!(
-            "the process at {address} was not made a member: its release goes up to level {highest}, and level {in_force} is in \
-             force in this pool; start it with the release that the other members run"
+        let introduced = !found.is_empty();
+        if introduced && (status.admitted || status.member_id != id.0) {
+            let who = format!("it is member {} of this cluster already, or was it; {anew}", status.member_id);
+            return Err(not_made_member(address, who));
+        }
+        let in_force = self.desk.pool.view().current().level();
+        if status.highest_level >= in_force.number() {
+            return Ok(introduced);
+        }
+        let why = format!(
+            "its release goes up to level {}, and level {in_force} is in force in this pool; start it with the release \
+             that the other members run",
+            status.highest_level
         );
-        Err(refusal::because(ErrorReason::MembershipRefused, text))
+        Err(not_made_member(address, why))
     }
 
     /// Refuses while a cluster does not exist for this member.
@@ -197,7 +213,9 @@ impl ClusterService for ClusterApi {
             highest: self.desk.pool.config().highest_level,
             held: state.config().hold_level,
         };
-        Ok(Response::new(view::status(&status, cluster, consensus.staleness(), uptime, consensus.clock(), levels)))
+        let refused = readiness::why_it_takes_no_part(&self.desk.pool).unwrap_or_default();
+        let (age, clock) = (consensus.staleness(), consensus.clock());
+        Ok(Response::new(view::status(&status, cluster, age, uptime, clock, levels, refused)))
     }
 
     async fn list_members(
@@ -222,27 +240,17 @@ impl ClusterService for ClusterApi {
         if let Some(known) = known.filter(stays) {
             return Ok(Response::new(v1::AddMemberResponse { member: Some(known) }));
         }
-        self.can_join(&new.address, deadline).await?;
         let identity = Identity {
             cluster: self.consensus().identity().cluster.clone(),
             member: self.consensus().next_member_id(),
         };
-        // A process that an earlier try introduced refuses to be introduced again, and only needs to be admitted.
-        let introduced =
-            match founding::introduce(self.desk.pool.outbound(), &new.address, &identity, None, deadline).await {
-                Ok(()) => None,
-                Err(refused @ IntroduceError::Refused { .. }) => Some(refused),
-                Err(error) => return Err(not_made_member(&new.address, &error)),
-            };
-        let member = Member { id: identity.member, name: new.name, address: new.address };
-        let admitted = self.admit(&member, deadline).await;
-        match (admitted, introduced) {
-            (Ok(()), _) => {}
-            (Err(MembershipError::NotAdmitted { .. }), Some(refused)) => {
-                return Err(not_made_member(&member.address, &refused));
-            }
-            (Err(error), _) => return Err(self.refuse(&error)),
+        if !self.can_join(&new.address, identity.member, deadline).await? {
+            let introduced =
+                founding::introduce(self.desk.pool.outbound(), &new.address, &identity, None, deadline).await;
+            introduced.map_err(|error| not_made_member(&new.address, error))?;
         }
+        let member = Member { id: identity.member, name: new.name, address: new.address };
+        self.admit(&member, deadline).await.map_err(|error| self.refuse(&error))?;
         let status = self.settled(deadline, |status| status.member(member.id).is_some()).await;
         Ok(Response::new(v1::AddMemberResponse { member: Some(view::member(&status, &member)) }))
     }
@@ -291,8 +299,7 @@ impl ClusterService for ClusterApi {
         let id = request.into_inner().member_id;
         let to = (id != 0).then_some(MemberId(id));
         self.consensus().transfer_leadership(to, deadline).await.map_err(|error| self.refuse(&error))?;
-        let leads = |leader: &Member| to.is_none_or(|to| leader.id == to);
-        let status = self.settled(deadline, |status| status.leader.as_ref().is_some_and(leads)).await;
+        let status = self.settled(deadline, |status| status.leader.is_some()).await;
         let leader = status.leader.as_ref().map(|leader| view::member(&status, leader));
         Ok(Response::new(v1::TransferLeadershipResponse { leader, term: status.term.0 }))
     }
@@ -316,8 +323,8 @@ const fn majority(waived: bool) -> Majority {
     if waived { Majority::Waived } else { Majority::Needed }
 }
 
-fn not_made_member(address: &str, error: &IntroduceError) -> Status {
-    let sentence = format!("the process at {address} was not made a member: {error}");
+fn not_made_member(address: &str, why: impl Display) -> Status {
+    let sentence = format!("the process at {address} was not made a member: {why}");
     refusal::because(ErrorReason::MembershipRefused, sentence)
 }
 

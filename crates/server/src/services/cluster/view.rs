@@ -17,7 +17,7 @@ pub(super) struct Levels {
     pub held: bool,
 }
 
-/// The status of the cluster and of the asked member, as the member sees them.
+/// The status of the cluster and of the asked member, as the member sees them; `refused`: why it takes no part.
 pub(super) fn status(
     status: &Status,
     cluster_id: &str,
@@ -25,6 +25,7 @@ pub(super) fn status(
     uptime: Duration,
     clock: ClockStatus,
     levels: Levels,
+    refused: String,
 ) -> v1::GetClusterStatusResponse {
     let leads = status.role == Role::Leader;
     v1::GetClusterStatusResponse {
@@ -54,7 +55,7 @@ pub(super) fn status(
         level: levels.in_force.number(),
         highest_level: levels.highest.number(),
         level_held: levels.held,
-        refused: status.refused.as_ref().map(ToString::to_string).unwrap_or_default(),
+        refused,
     }
 }
 

@@ -71,7 +71,8 @@ fn refused_because(response: &Response<Body>) -> Option<ErrorReason> {
 /// Returns whether `reason` means that its sender does not lead. A process that knows of no cluster does not lead
 /// either: it may have come in the place of a leader that was lost with its disk.
 const fn is_elsewhere(reason: ErrorReason) -> bool {
-    matches!(reason, ErrorReason::NotLeader | ErrorReason::MemberStopped | ErrorReason::NotInitialized)
+    use ErrorReason as R;
+    matches!(reason, R::NotLeader | R::MemberStarting | R::MemberStopped | R::NotInitialized)
 }
 
 /// Returns whether a stream was refused by a process that belongs to no cluster.

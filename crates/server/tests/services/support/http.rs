@@ -9,6 +9,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tessera_connection::Inbound;
+use tessera_server::phase::Phase;
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
@@ -140,14 +141,14 @@ fn parsed(text: &str) -> Option<Event> {
 pub struct PlainPages {
     pub address: String,
     _end: DropGuard,
-    _shown: watch::Sender<Option<tessera_controller::PoolHandle>>,
+    _shown: watch::Sender<Phase>,
 }
 
 impl PlainPages {
     pub async fn of(member: &TestMember) -> Self {
         let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("a free port");
         let address = inbound.local_address().expect("an address").to_string();
-        let (shown, seen) = watch::channel(Some(member.pool.clone()));
+        let (shown, seen) = watch::channel(Phase::Member(member.pool.clone()));
         let end = tokio_util::sync::CancellationToken::new();
         let metrics = std::sync::Arc::clone(member.pool.metrics());
         tokio::spawn(tessera_server::http::serve(inbound, seen, metrics, member.json.clone(), end.clone()));

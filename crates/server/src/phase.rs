@@ -1,0 +1,61 @@
+//! The phase of a process of the control plane: what its pages say before there is a pool to ask, and afterwards.
+
+use tessera_api::Refusal;
+use tessera_api::v1::ErrorReason;
+use tessera_controller::pool::PoolHandle;
+
+use crate::services::readiness::{NotReady, Readiness};
+
+/// The phase that a process is in.
+#[derive(Clone, Debug, Default)]
+pub enum Phase {
+    /// It reads its data folder: nobody knows yet whether it is a member.
+    #[default]
+    Starting,
+    /// Its data folder is new: it waits to be made a member.
+    Nobody,
+    /// It is a member, until it ends.
+    Member(PoolHandle),
+}
+
+impl Phase {
+    /// The pool of the member that it is.
+    #[must_use]
+    pub const fn pool(&self) -> Option<&PoolHandle> {
+        match self {
+            Self::Starting | Self::Nobody => None,
+            Self::Member(pool) => Some(pool),
+        }
+    }
+
+    /// Judges whether calls should be sent to the process.
+    ///
+    /// # Errors
+    /// [`NotReady`] says why not.
+    pub fn readiness(&self) -> Result<(), NotReady> {
+        match self {
+            Self::Starting => Err(NotReady::Starting),
+            Self::Nobody => Err(NotReady::NotAdmitted),
+            Self::Member(pool) => Readiness::of(pool.clone()).check(),
+        }
+    }
+
+    /// The answer to a question that nobody is there to answer. Only who waits to be made a member advises that: from a
+    /// member that is starting it would found a second cluster.
+    pub(crate) fn refusal(&self) -> Refusal {
+        match self {
+            Self::Nobody => {
+                let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add the \
+                                process to it with tessera cluster member add";
+                Refusal::new(ErrorReason::NotInitialized, sentence)
+            }
+            Self::Member(pool) if pool.is_stopping() => {
+                Refusal::new(ErrorReason::MemberStopped, "this member is stopping; go on at another one")
+            }
+            Self::Starting | Self::Member(_) => {
+                let sentence = "this process is starting and reads its data folder; ask another member, or again soon";
+                Refusal::new(ErrorReason::MemberStarting, sentence)
+            }
+        }
+    }
+}
