@@ -4,8 +4,10 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -224,6 +226,8 @@ impl Agent {
         let data = tokio::task::spawn_blocking(move || names_in(&folders_of_data)).await.unwrap_or_default();
         let Identity { highest_term, cluster_id, node_name, .. } = self.identity.clone();
         let node = Node::new(facts, cards, highest_term, cluster_id, workers.iter().cloned());
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        let node = node.with_processors(processors);
         let node = node.with_data(data.clone()).read_since(BootTime::now()).named(!node_name.is_empty());
         let launcher = Launcher {
             node: self.config.node_name.clone(),

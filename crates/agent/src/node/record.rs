@@ -8,6 +8,7 @@ use tessera_api::v1 as wire;
 use tessera_ledger::wire::WireEnum;
 use tessera_ledger::{AllocationId, CheckpointKey, Epoch, Rank, SavedPart};
 
+use crate::boot::BootTime;
 use crate::supervisor::status::{Cause, Exit, Phase, Status};
 use crate::worker::{StopPolicy, StopSignal, WorkerId, is_cooperative, is_transparent};
 
@@ -31,6 +32,8 @@ pub struct WorkerRecord {
     /// The newest order; `None` for a worker that was found and not yet ordered.
     pub order: Option<Arc<wire::WorkerOrder>>,
     pub stage: Stage,
+    /// The time at which this agent launched it.
+    pub launched_at: Option<BootTime>,
     /// The leader's newest word: it should be here.
     pub granted: bool,
     /// The leader's word that it is settled in the ledger.
@@ -86,6 +89,7 @@ impl WorkerRecord {
             status,
             order,
             stage,
+            launched_at: None,
             granted: true,
             settled: false,
             saved: None,

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_api::v1 as wire;
 use tessera_ledger::PartKey;
 
-use super::event::{CheckpointNews, Effect, Event, LaunchOrder, Now, PoolTerms};
+use super::event::{CheckpointNews, Effect, Event, Now, PoolTerms};
+use super::launches::starts_at_once;
 use super::readings::Readings;
 use super::record::{Stage, WorkerRecord};
 use super::session::Session;
@@ -53,6 +54,8 @@ pub struct Node {
     /// True if `cached` changed after the hello and before the welcome.
     pub(super) cached_unsaid: bool,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
+    /// Workers that start at the same time at most.
+    pub(super) starts_at_once: usize,
     pub(super) highest_term: Term,
     pub(super) cluster_id: String,
     /// The name is on disk under which a leader took it, or is about to be.
@@ -85,6 +88,7 @@ impl Node {
             cached: BTreeSet::new(),
             cached_unsaid: false,
             workers: workers.into_iter().map(|record| (record.status.worker, record)).collect(),
+            starts_at_once: starts_at_once(1),
             highest_term,
             cluster_id,
             named: true,
@@ -100,6 +104,13 @@ impl Node {
     #[must_use]
     pub fn with_data(mut self, names: BTreeSet<String>) -> Self {
         self.cached = names;
+        self
+    }
+
+    /// The same node on a host of so many processors, instead of one.
+    #[must_use]
+    pub const fn with_processors(mut self, processors: usize) -> Self {
+        self.starts_at_once = starts_at_once(processors);
         self
     }
 
@@ -227,36 +238,6 @@ impl Node {
             self.cached_unsaid = matches!(self.session, Session::Greeting);
         }
         Vec::new()
-    }
-
-    /// Starts what waits and may start: the lease must be valid, and no older allocation of the same rank alive.
-    fn launch_waiting(&mut self, now: Now) -> Vec<Effect> {
-        let Some(pool) = self.pool else { return Vec::new() };
-        let Some(lease) = self.lease.filter(|lease| now < lease.stop_at) else { return Vec::new() };
-        let ready: Vec<WorkerId> = self
-            .workers
-            .values()
-            .filter(|record| record.stage == Stage::Waiting && !self.has_older_alive(record.status.worker))
-            .map(|record| record.status.worker)
-            .collect();
-        ready.into_iter().filter_map(|worker| self.launch(worker, lease, pool)).collect()
-    }
-
-    fn has_older_alive(&self, worker: WorkerId) -> bool {
-        let first = WorkerId { epoch: tessera_ledger::Epoch(0), rank: tessera_ledger::Rank(0), ..worker };
-        let mut older = self.workers.range(first..worker);
-        older.any(|(other, record)| {
-            other.rank == worker.rank && other.epoch < worker.epoch && record.stage == Stage::Launched
-        })
-    }
-
-    fn launch(&mut self, worker: WorkerId, lease: Lease, pool: PoolTerms) -> Option<Effect> {
-        let fence = self.fence(worker);
-        let record = self.workers.get_mut(&worker)?;
-        let order = record.order.clone()?;
-        record.stage = Stage::Launched;
-        let lease = (!order.keep_on_disconnect).then_some(lease);
-        Some(Effect::Launch(Box::new(LaunchOrder { worker, order, fence, lease, pool })))
     }
 
     /// Forgets what is over, acknowledged, and settled or not granted any more.

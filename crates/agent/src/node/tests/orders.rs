@@ -189,3 +189,63 @@ fn orders_without_a_worker_or_a_wish_change_nothing() {
     assert!(bench.hear(orders(5, false, vec![nameless, wishless])).is_empty());
     assert_eq!(bench.node.workers().count(), 0);
 }
+
+/// Orders all workers of a gang of so many to run.
+fn gang(bench: &mut Bench, allocation: u64, size: u32) -> Vec<Effect> {
+    let workers = (0..size).map(|rank| order(worker(allocation, 10, rank), WorkerDesire::Run)).collect();
+    bench.hear(orders(5, false, workers))
+}
+
+#[test]
+fn a_large_gang_starts_so_many_workers_at_a_time() {
+    let mut bench = Bench::leased();
+    let mut starting = launched(&gang(&mut bench, 1, 40));
+    assert_eq!(starting.len(), 8);
+    let mut seen = starting.clone();
+    while let Some(one) = starting.pop() {
+        // A worker that cannot be started makes room as one does that runs.
+        let next = if one.rank.0 % 2 == 0 { status(one, Phase::Running) } else { exited(one, 1) };
+        let next = launched(&bench.told(next));
+        assert!(starting.len() + next.len() <= 8, "{next:?} start beside {starting:?}");
+        seen.extend(&next);
+        starting.extend(next);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..40).map(|rank| worker(1, 10, rank)).collect::<Vec<_>>(), "each once");
+}
+
+#[test]
+fn a_host_of_many_processors_starts_more_workers_at_once() {
+    let mut bench = Bench::leased();
+    bench.node = bench.node.with_processors(16);
+    assert_eq!(launched(&gang(&mut bench, 1, 40)).len(), 32);
+}
+
+#[test]
+fn a_small_job_starts_before_the_rest_of_a_large_gang() {
+    let mut bench = Bench::leased();
+    let first = launched(&gang(&mut bench, 1, 40))[0];
+    let small = worker(2, 10, 0);
+    assert!(launched(&bench.order(small, WorkerDesire::Run)).is_empty(), "as many start as may");
+    assert_eq!(launched(&bench.told(status(first, Phase::Running))), [small]);
+}
+
+#[test]
+fn a_start_that_waits_for_something_else_holds_no_other_up_for_long() {
+    let mut bench = Bench::leased();
+    gang(&mut bench, 1, 9);
+    assert!(launched(&bench.on(Event::HeartbeatDue)).is_empty());
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(launched(&bench.on(Event::HeartbeatDue)), [worker(1, 10, 8)]);
+}
+
+#[test]
+fn stops_wait_for_no_start() {
+    let mut bench = Bench::leased();
+    let starting = launched(&gang(&mut bench, 1, 40));
+    let effects = bench.hear(orders(5, true, Vec::new()));
+    let stopped: Vec<_> = stopped(&effects).into_iter().map(|(worker, _)| worker).collect();
+    assert_eq!(stopped, starting);
+    assert_eq!(reported(&effects).len(), 32, "what waited is over at once");
+    assert!(launched(&effects).is_empty());
+}
