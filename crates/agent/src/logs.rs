@@ -17,6 +17,7 @@ use tessera_api::error::LIMIT;
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 use tessera_connection::Inbound;
+use tessera_connection::arriving::{ArrivalLayer, Punctuality};
 use tessera_connection::seated::{Arrival, incoming};
 use tessera_connection::seats::{Guest, Seats};
 use tessera_diagnostics::Part;
@@ -46,7 +47,8 @@ const CALLS_PER_CONNECTION: u32 = 4096;
 /// Looks at files at once: what followers read must not keep the node from its own files.
 const LOOKS: usize = 16;
 
-/// Serves workers' output, and checkpoints to other agents, until `end`, within limits.
+/// Serves workers' output, and checkpoints to other agents, until `end`, within limits. Whoever is silent for too long,
+/// in the middle of a request or when asked whether he is there, is let go; no method takes more than one message.
 pub(crate) async fn serve(
     inbound: Inbound,
     folders: WorkerFolders,
@@ -59,7 +61,11 @@ pub(crate) async fn serve(
     let [streams, looks] = [log_streams, LOOKS].map(|most| Arc::new(Semaphore::new(most)));
     let service = LogService { folders, page, log_streams, streams, looks, end: end.clone() };
     let incoming = incoming(inbound, Seats::new(seats, Gauge::default()));
+    let punctuality = Punctuality { patience: seats.silence, late: || Refusal::arrived_too_slowly().into() };
     let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(seats.silence))
+        .http2_keepalive_timeout(Some(seats.silence))
+        .layer(ArrivalLayer(punctuality))
         .layer(InterceptorLayer::new(move |request| seated(request, seats.connections)))
         .max_concurrent_streams(CALLS_PER_CONNECTION)
         .add_routes(checkpoints)

@@ -99,6 +99,13 @@ impl Refusal {
         Self::new(ErrorReason::WatchCompacted, message).with(OLDEST_REVISION, oldest.to_string())
     }
 
+    /// The end of the request did not come.
+    #[must_use]
+    pub fn arrived_too_slowly() -> Self {
+        let message = "the request did not arrive whole before its deadline; nothing was changed";
+        Self::new(ErrorReason::DeadlineExceeded, message)
+    }
+
     /// Adds what the reason's documentation promises as metadata.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {

@@ -51,6 +51,8 @@ macro_rules! writes_through {
     };
 }
 
+#[cfg(feature = "requests")]
+pub mod arriving;
 #[cfg(feature = "seats")]
 mod gathering;
 mod inbound;

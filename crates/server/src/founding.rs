@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::Refusal;
 use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use tessera_api::v1::{self, ErrorReason};
+use tessera_connection::arriving::{ArrivalLayer, Punctuality};
 use tessera_connection::seated::incoming;
 use tessera_connection::seats::{SeatLimits, Seats};
 use tessera_connection::{Inbound, Outbound};
@@ -32,8 +33,9 @@ pub use introduction::{IntroduceError, introduce};
 pub(crate) use introduction::{introduced_as, status_of};
 
 use self::founders::Founders;
+use crate::grpc::KEEP_ALIVE;
 use crate::limits::MemberLimits;
-use crate::services::Answers;
+use crate::services::{Answers, refusal};
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
 use tessera_controller::pool::PoolHandle;
@@ -100,10 +102,14 @@ pub(crate) async fn wait(
     let (told, mut named) = mpsc::channel(1);
     let closing = end.child_token();
     // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
-    let limits = SeatLimits { silence: SILENCE, ..MemberLimits::default().seats() };
-    let seats = Seats::new(limits, Gauge::default());
+    let limits = MemberLimits::default();
+    let seats = Seats::new(SeatLimits { silence: SILENCE, ..limits.seats() }, Gauge::default());
     let nobody = Nobody { advertise: advertise.to_owned(), highest_level, outbound: outbound.clone(), told };
+    let punctuality = Punctuality { patience: limits.silence, late: refusal::request_came_too_slowly };
     let serving = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .layer(ArrivalLayer(punctuality))
         .add_routes(Routes::from(
             Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
         ))

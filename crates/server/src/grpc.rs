@@ -8,7 +8,6 @@
 //! The same port answers the API as JSON, at `/v1/...` (`tessera-gateway`).
 
 pub(crate) mod admit;
-pub(crate) mod arriving;
 pub mod deadline;
 pub mod meter;
 pub mod methods;
@@ -62,7 +61,7 @@ const CALLS_PER_CONNECTION: usize = 4096;
 const STREAMS_PER_CONNECTION: u32 = 8192;
 
 /// A connection over which nothing comes for so long is asked whether it lives, and closed when it does not answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcSettings {

@@ -1,12 +1,18 @@
 //! The listener of an agent among callers that want too much of it.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
+use tessera_api::error::reason_of;
 use tessera_api::v1 as wire;
 use tessera_connection::seats::SeatLimits;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tessera_connection::{Outbound, Terms};
+use tokio::io::{AsyncReadExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{interval, timeout};
+use tonic::Status;
+use tonic::codegen::{Service as _, http};
 use wire::WorkerDesire;
 
 use super::agent::{client, config, follow_until, start};
@@ -65,5 +71,67 @@ async fn more_followers_than_may_be_are_refused_until_one_leaves() {
     timeout(PATIENCE, async { while caller.read_logs(request()).await.is_err() {} }).await.expect("it has left");
     leader.order(true, Vec::new()).await;
     leader.report_of(1, wire::WorkerPhase::Stopped).await;
+    running.stop().await;
+}
+
+/// Calls a method with these bytes for a body, and returns how that ends.
+async fn called(address: &str, path: &str, body: Body) -> Status {
+    let mut channel = Outbound::default().connect(address, &Terms::default()).await.expect("it listens");
+    let request = http::Request::post(format!("http://{address}{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(tonic::body::Body::new(body))
+        .expect("a request");
+    poll_fn(|cx| channel.poll_ready(cx)).await.expect("it is connected");
+    let response = timeout(PATIENCE, channel.call(request)).await.expect("it ends").expect("an answer");
+    Status::from_header_map(response.headers()).expect("it ends with a status")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_trickles_into_an_agent_is_ended() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    let mut config = config(data.path(), &leader);
+    config.limits.seats.silence = Duration::from_secs(2);
+    let running = start(config).await;
+    let address = leader.welcome().await.address;
+    // A message of 16 MiB is announced, and comes byte by byte.
+    let announced = futures::stream::iter([Bytes::from_static(&[0, 1, 0, 0, 0])]);
+    let bytes = futures::stream::unfold(interval(Duration::from_millis(100)), |mut ticks| async move {
+        ticks.tick().await;
+        Some((Bytes::from_static(&[0]), ticks))
+    });
+    let trickling = futures::StreamExt::chain(announced, bytes);
+    let body = Body::from_stream(futures::StreamExt::map(trickling, Ok::<_, Status>));
+    let status = called(&address, "/tessera.v1.WorkerService/ReadDevice", body).await;
+    assert_eq!(reason_of(&status), Some(wire::ErrorReason::DeadlineExceeded), "{status:?}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_is_gone_without_a_word_is_let_go_by_an_agent() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    let mut config = config(data.path(), &leader);
+    config.limits.seats.silence = Duration::from_secs(1);
+    let running = start(config).await;
+    let address = leader.welcome().await.address;
+    let between = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+    let relayed = between.local_addr().expect("it is bound").to_string();
+    let calling = tokio::spawn(async move {
+        let mut caller = client(&relayed).await;
+        let refused = caller.read_device(wire::ReadDeviceRequest::default()).await.expect_err("no such worker");
+        (caller, refused)
+    });
+    let (mut near, _) = between.accept().await.expect("it calls");
+    let mut far = TcpStream::connect(&address).await.expect("it listens");
+    let (_caller, refused) = tokio::select! {
+        ended = copy_bidirectional(&mut near, &mut far) => panic!("the connection ended: {ended:?}"),
+        called = calling => called.expect("calling does not panic"),
+    };
+    assert_eq!(reason_of(&refused), Some(wire::ErrorReason::WorkerUnknown), "{refused:?}");
+    // From here on nothing passes, and nobody closes anything but the agent.
+    let _ = timeout(PATIENCE, far.read_to_end(&mut Vec::new())).await.expect("it is closed");
+    drop(near);
     running.stop().await;
 }

@@ -20,6 +20,7 @@ use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::metadata;
+use tessera_connection::arriving::{Ample, Arriving, Punctuality, Room};
 use tessera_connection::seated::Arrival;
 use tessera_connection::seats::{Calling, Guest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -27,14 +28,16 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use super::arriving::Arriving;
 use super::methods::Methods;
 use crate::limits::{LimitMeters, Limited, MemberLimits, Use};
+use crate::services::refusal;
 
 /// Beginning of the paths of what members say to each other.
 const MEMBERS: &str = "/tessera.raft.";
 /// Beginning of the paths of what agents say.
 const AGENTS: &str = "/tessera.v1.AgentService/";
+/// Beginning of the paths of reflection, which is asked by a stream of questions.
+const REFLECTION: &str = "/grpc.reflection.";
 /// Calls of the health service and of reflection that may be open at once: they can be streams without end, and must
 /// not take what the API needs.
 const PROBES: usize = 256;
@@ -56,8 +59,7 @@ struct Gate {
     probes: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     used: Gauge,
-    /// The longest time that a request may take to arrive.
-    patience: Duration,
+    punctuality: Punctuality,
 }
 
 impl AdmitLayer {
@@ -71,7 +73,7 @@ impl AdmitLayer {
             bytes: Arc::new(Semaphore::new(units)),
             used: meters.used(Limited::RequestBytes),
             meters,
-            patience: limits.silence,
+            punctuality: Punctuality { patience: limits.silence, late: refusal::request_came_too_slowly },
         };
         Self { gate: Arc::new(gate) }
     }
@@ -128,6 +130,11 @@ where
             let Ok(permit) = Arc::clone(&self.gate.probes).try_acquire_owned() else {
                 return refused(self.gate.meters.refuse(Limited::Requests));
             };
+            let (punctuality, stream) = (self.gate.punctuality, path.starts_with(REFLECTION));
+            let request = request.map(|body| {
+                let arriving = if stream { Arriving::stream } else { Arriving::whole };
+                Body::new(arriving(body, Arc::new(Ample), punctuality))
+            });
             let answer = self.inner.call(request);
             return Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Leaving { body, _held: permit }))) });
         };
@@ -143,14 +150,14 @@ where
         let arrival = request.extensions().get::<Arrival>().filter(|_| !method.takes_stream);
         let calling = arrival.map(|arrival| arrival.seat.call());
         let held = Arc::new(Held::new(Arc::clone(&self.gate), permit, (counted, calling)));
-        let (patience, takes_stream) = (self.gate.patience, method.takes_stream);
+        let (punctuality, takes_stream) = (self.gate.punctuality, method.takes_stream);
         let until_open = method.streaming && !takes_stream;
         let mut request = request.map(|body| {
             let held = Arc::clone(&held);
             Body::new(if takes_stream {
-                Arriving::stream(body, held, patience)
+                Arriving::stream(body, held, punctuality)
             } else {
-                Arriving::whole(body, held, patience)
+                Arriving::whole(body, held, punctuality)
             })
         });
         if takes_stream {
@@ -211,8 +218,18 @@ impl Held {
         Self { gate, bytes: std::sync::Mutex::default(), _permit: permit, _counted: counted }
     }
 
-    /// Takes room for so many more bytes.
-    pub(super) fn take(&self, bytes: usize) -> Result<(), Status> {
+    fn give_back(&self, bytes: usize) {
+        let mut units = self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        units.bytes = units.bytes.saturating_sub(bytes);
+        let less = units.taken - units.bytes.div_ceil(UNIT);
+        units.taken -= less;
+        self.gate.bytes.add_permits(less);
+        self.gate.used.dec_by(as_bytes(less));
+    }
+}
+
+impl Room for Held {
+    fn take(&self, bytes: usize) -> Result<(), Status> {
         let mut units = self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         units.bytes += bytes;
         let more = units.bytes.div_ceil(UNIT) - units.taken;
@@ -224,15 +241,6 @@ impl Held {
         units.taken += more;
         self.gate.used.inc_by(as_bytes(more));
         Ok(())
-    }
-
-    fn give_back(&self, bytes: usize) {
-        let mut units = self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        units.bytes = units.bytes.saturating_sub(bytes);
-        let less = units.taken - units.bytes.div_ceil(UNIT);
-        units.taken -= less;
-        self.gate.bytes.add_permits(less);
-        self.gate.used.dec_by(as_bytes(less));
     }
 }
 

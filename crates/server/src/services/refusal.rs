@@ -131,7 +131,7 @@ pub(crate) fn too_late() -> Status {
 
 /// A request whose end did not come.
 pub(crate) fn request_came_too_slowly() -> Status {
-    because(ErrorReason::DeadlineExceeded, "the request did not arrive whole before its deadline; nothing was changed")
+    Refusal::arrived_too_slowly().into()
 }
 
 /// A watch whose place is not remembered any more.

@@ -133,6 +133,9 @@ async fn a_request_that_does_not_arrive_is_let_go_whatever_its_deadline() {
         let status = within("it is let go", stalled).await.expect("no panic");
         assert_eq!(reason_of(&status), Some(ErrorReason::DeadlineExceeded), "{method}: {status:?}");
     }
+    let stalled = stalled(&cluster.members[0], "grpc.health.v1.Health/Check", "1H").await;
+    let status = within("it is let go", stalled).await.expect("no panic");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
 }
 
 #[tokio::test]

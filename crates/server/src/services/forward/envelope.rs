@@ -6,13 +6,13 @@ use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use prost::Message;
 use tessera_api::{limits, metadata};
+use tessera_connection::arriving::PREFIX;
 use tessera_consensus::MemberId;
 use tessera_otlp::span;
 use tokio::time::timeout_at;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::grpc::arriving::PREFIX;
 use crate::grpc::deadline::{Deadline, TIMEOUT_HEADER, timeout_value};
 use crate::services::refusal;
 

@@ -10,6 +10,7 @@ use prost::Message;
 use tessera_api::error::{Refusal, reason_of};
 use tessera_api::v1::submit_jobs_result::Outcome;
 use tessera_api::{limits, v1};
+use tessera_connection::arriving::PREFIX;
 use tessera_ledger::wire::FieldError;
 use tessera_otlp::Span;
 use tessera_otlp::span::within;
@@ -18,7 +19,6 @@ use tonic::{Request, Status, Streaming};
 
 use super::submit;
 use crate::grpc::admit::Received;
-use crate::grpc::arriving::PREFIX;
 use crate::grpc::deadline::DEFAULT_PATIENCE;
 use crate::grpc::reasons::reason_for;
 use crate::services::caller::{Caller, context_of};
