@@ -20,7 +20,7 @@ use tessera_connection::Inbound;
 use tessera_connection::arriving::{ArrivalLayer, Punctuality};
 use tessera_connection::seated::{Arrival, incoming};
 use tessera_connection::seats::{Guest, Seats};
-use tessera_diagnostics::Part;
+use tessera_diagnostics::{Part, Profiler};
 use tessera_ledger::wire::duration_to_wire;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
@@ -44,7 +44,7 @@ const PIECE: usize = 64 * 1024;
 const LOOK: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(400)];
 /// Calls that one connection may have open at once; further ones wait.
 const CALLS_PER_CONNECTION: u32 = 4096;
-/// Looks at files at once: what followers read must not keep the node from its own files.
+/// Looks at files and processes at once: what callers read must not keep the node from its own files.
 const LOOKS: usize = 16;
 
 /// Serves workers' output, and checkpoints to other agents, until `end`, within limits. Whoever is silent for too long,
@@ -103,8 +103,8 @@ impl WorkerService for LogService {
     ) -> Result<Response<wire::ReadDeviceResponse>, Answer> {
         let worker = from_ref(&request.into_inner().worker.unwrap_or_default());
         let folder = self.folders.of(worker);
-        let told = tokio::task::spawn_blocking(move || device_of(worker, &folder)).await;
-        let Reached { address, token, lease } = told.map_err(|error| unreadable(io::Error::other(error)))??;
+        let told = look(&self.looks, move || device_of(worker, &folder)).await;
+        let Reached { address, token, lease } = told.map_err(unreadable)??;
         Ok(Response::new(wire::ReadDeviceResponse { address, token, lease: Some(duration_to_wire(lease)) }))
     }
 
@@ -114,10 +114,18 @@ impl WorkerService for LogService {
     ) -> Result<Response<wire::ReadDiagnosticsResponse>, Answer> {
         // The member that asks for somebody has judged it.
         let profile = request.into_inner().profile.and_then(|time| Duration::try_from(time).ok());
-        let own = tokio::task::spawn_blocking(move || tessera_diagnostics::own(profile)).await;
-        let own = own.unwrap_or_else(|error| vec![Part::new("process", Err(error.to_string()))]);
+        let profiled = match profile {
+            Some(time) => {
+                let profiler = Profiler::take().ok_or_else(Refusal::already_profiled)?;
+                let made = tokio::task::spawn_blocking(move || profiler.part(time)).await;
+                Some(made.map_err(|error| unreadable(io::Error::other(error)))?)
+            }
+            None => None,
+        };
+        let own = look(&self.looks, tessera_diagnostics::own).await.map_err(unreadable)?;
         let metrics = Part::new("metrics.txt", self.page.text().await.map(String::into_bytes));
-        let parts = own.into_iter().chain([metrics]).map(|part| diagnostic_part(part.name, part.content));
+        let parts = own.into_iter().chain([metrics]).chain(profiled);
+        let parts = parts.map(|part| diagnostic_part(part.name, part.content));
         Ok(Response::new(wire::ReadDiagnosticsResponse { parts: parts.collect() }))
     }
 
@@ -139,13 +147,28 @@ impl WorkerService for LogService {
             Refusal::new(wire::ErrorReason::TooManyLogStreams, message).with(LIMIT, most.to_string())
         })?;
         let folder = self.folders.of(worker);
-        let opened = tokio::task::spawn_blocking(move || open(worker, folder, output, request.offset)).await;
-        let reader = opened.map_err(|error| unreadable(io::Error::other(error)))??;
+        let opened = look(&self.looks, move || open(worker, folder, output, request.offset)).await;
+        let reader = opened.map_err(unreadable)??;
         let (looks, end) = (Arc::clone(&self.looks), self.end.clone());
         let following = Following { reader, follow: request.follow, looks, place, end };
         let pieces = unfold(Some(following), |following| async move { following?.piece().await });
         Ok(Response::new(Box::pin(pieces)))
     }
+}
+
+/// Looks at files, in a turn and away from the threads that serve. A look that began keeps its place to its end, also
+/// when nobody waits for it any more.
+async fn look<T: Send + 'static>(
+    places: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    // Nobody closes the semaphore.
+    let place = Arc::clone(places).acquire_owned().await;
+    let looked = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work()
+    });
+    looked.await.map_err(io::Error::other)
 }
 
 /// The address of a worker's slice server, with its token and lease.
@@ -184,7 +207,7 @@ fn open(worker: WorkerId, folder: WorkerFolder, output: Output, offset: u64) -> 
 }
 
 fn unreadable(error: io::Error) -> Answer {
-    Refusal::new(wire::ErrorReason::Internal, format!("the output cannot be read: {error}")).into()
+    Refusal::new(wire::ErrorReason::Internal, format!("what is asked for cannot be read: {error}")).into()
 }
 
 /// The agent ends while the worker goes on: whoever follows asks again when it is back. An end without a word would say
@@ -209,18 +232,16 @@ impl Following {
         let Self { mut reader, follow, looks, place, end } = self;
         let [mut pause, longest] = LOOK;
         loop {
-            let look = looks.acquire().await;
             let read = move || {
                 // Looked at before reading: what was written before the end is read after it.
                 let over = !follow || reader.is_over();
                 let piece = reader.next_piece();
                 (reader, over, piece)
             };
-            let (back, over, piece) = match tokio::task::spawn_blocking(read).await {
+            let (back, over, piece) = match look(&looks, read).await {
                 Ok(read) => read,
-                Err(error) => return Some((Err(unreadable(io::Error::other(error))), None)),
+                Err(error) => return Some((Err(unreadable(error)), None)),
             };
-            drop(look);
             reader = back;
             match piece {
                 Ok(Some((offset, data))) => {
@@ -324,6 +345,31 @@ mod tests {
         let (told, rest) = following.piece().await.expect("not the end of the output");
         assert_eq!(told.expect_err("there is no piece").code(), tonic::Code::Unavailable);
         assert!(rest.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_look_waits_for_its_place_and_keeps_it_to_its_end() {
+        let places = Arc::new(Semaphore::new(1));
+        let ((begun, begins), (end, ends)) = (tokio::sync::oneshot::channel(), std::sync::mpsc::channel::<()>());
+        let first = tokio::spawn({
+            let places = Arc::clone(&places);
+            async move {
+                let looks = move || {
+                    begun.send(()).expect("it is waited for");
+                    ends.recv()
+                };
+                look(&places, looks).await
+            }
+        });
+        begins.await.expect("it begins");
+        // Nobody waits for it any more, and it goes on.
+        first.abort();
+        assert!(first.await.expect_err("it is given up").is_cancelled());
+        let mut second = std::pin::pin!(look(&places, || 2));
+        assert!(futures::poll!(second.as_mut()).is_pending());
+        assert_eq!(places.available_permits(), 0);
+        end.send(()).expect("it waits for this");
+        assert_eq!(second.await.expect("it looks"), 2);
     }
 
     fn piece(offset: u64, text: &str) -> (u64, String) {

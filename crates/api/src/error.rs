@@ -106,6 +106,14 @@ impl Refusal {
         Self::new(ErrorReason::DeadlineExceeded, message)
     }
 
+    /// A profile of a process is asked for while another one is made.
+    #[must_use]
+    pub fn already_profiled() -> Self {
+        let message = "another profile of this process is being made, and there is one at a time; try again in a minute, \
+                       or ask without a profile";
+        Self::new(ErrorReason::Overloaded, message)
+    }
+
     /// Adds what the reason's documentation promises as metadata.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {

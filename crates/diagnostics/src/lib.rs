@@ -13,11 +13,10 @@ mod remark;
 pub mod shown;
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 pub use log::Lines;
 pub use process::of_process;
-pub use profile::{LONGEST, profile};
+pub use profile::{LONGEST, Profiler};
 pub use remark::{Remarks, say};
 
 /// Something that is told, under a name, or why it is not.
@@ -42,9 +41,9 @@ pub fn configured(text: String) {
     *CONFIGURATION.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
 }
 
-/// The diagnostics of this process; with a profile over the given time if `profiled` is set, which takes that long.
+/// The diagnostics of this process, but for a profile, which takes its time ([`Profiler`]).
 #[must_use]
-pub fn own(profiled: Option<Duration>) -> Vec<Part> {
+pub fn own() -> Vec<Part> {
     let configuration = CONFIGURATION.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let configuration = configuration.map(String::into_bytes);
     let pid = i32::try_from(std::process::id()).unwrap_or_default();
@@ -53,7 +52,6 @@ pub fn own(profiled: Option<Duration>) -> Vec<Part> {
         Part::new("log.txt", log::newest()),
     ];
     parts.extend(of_process(pid).into_iter().map(|part| Part { name: format!("process/{}", part.name), ..part }));
-    parts.extend(profiled.map(|time| Part::new("process/profile.folded", profile(time))));
     parts
 }
 
@@ -67,7 +65,7 @@ mod tests {
     fn a_process_tells_its_log_its_configuration_and_how_it_is() {
         writeln!(Lines, "a line that was logged").expect("memory");
         configured("name = 'm1'\n".to_owned());
-        let told = own(None);
+        let told = own();
         let part = |name: &str| {
             let found = told.iter().find(|part| part.name == name).unwrap_or_else(|| panic!("{name}: {told:?}"));
             String::from_utf8_lossy(found.content.as_ref().expect("told")).into_owned()

@@ -4,11 +4,13 @@
 //! somebody asks for it. Threads that wait are not seen; [`of_process`](crate::of_process) tells what they wait for.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
 use pprof::{Frames, ProfilerGuardBuilder};
+
+use crate::Part;
 
 /// Looks in a second of processor time: no round number, so that nothing that is done each hundredth of a second is
 /// always met or never.
@@ -17,16 +19,39 @@ pub const LONGEST: Duration = Duration::from_secs(60);
 /// Libraries in which an interrupted stack cannot be walked: the walk itself may need a lock that is held there.
 const LEFT_OUT: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
-/// One profile at a time: there is one timer in a process.
-static BUSY: Mutex<()> = Mutex::new(());
+/// True while a profile is made: there is one timer in a process.
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// The right to profile this process; there is one of it.
+#[derive(Debug)]
+pub struct Profiler(());
+
+impl Profiler {
+    /// Takes the right; `None` while somebody else has it.
+    #[must_use]
+    pub fn take() -> Option<Self> {
+        (!BUSY.swap(true, Ordering::Acquire)).then_some(Self(()))
+    }
+
+    /// Has the process looked at for so long, which takes that long; a part of what it tells of itself.
+    #[must_use]
+    pub fn part(self, time: Duration) -> Part {
+        Part::new("process/profile.folded", profile(time))
+    }
+}
+
+impl Drop for Profiler {
+    fn drop(&mut self) {
+        BUSY.store(false, Ordering::Release);
+    }
+}
 
 /// Looks for so long, and answers the stacks as text: in each line a thread and its calls from the outermost to the
 /// innermost, separated by semicolons, then how often that was seen. Flame graphs are drawn from such files.
 ///
 /// # Errors
-/// When somebody else has it looked already, or the kernel gives no timer; the text says which.
-pub fn profile(time: Duration) -> Result<Vec<u8>, String> {
-    let Ok(_turn) = BUSY.try_lock() else { return Err("another profile of this process is being made".to_owned()) };
+/// The kernel gives no timer; the text says so.
+fn profile(time: Duration) -> Result<Vec<u8>, String> {
     let unmade = |error: pprof::Error| format!("the kernel does not let this process be profiled: {error}");
     let profiler = ProfilerGuardBuilder::default().frequency(RATE).blocklist(&LEFT_OUT).build().map_err(unmade)?;
     sleep(time.min(LONGEST));
@@ -50,7 +75,6 @@ fn line(stack: &Frames) -> String {
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     use super::*;
@@ -72,14 +96,17 @@ mod tests {
             let busy = || computes_all_the_time(&stop);
             thread::Builder::new().name("busy".to_owned()).spawn_scoped(scope, busy).expect("a thread");
             let told = loop {
-                let told = String::from_utf8(profile(Duration::from_millis(300)).expect("a profile")).expect("text");
+                let profiler = Profiler::take().expect("nobody else makes one");
+                let part = profiler.part(Duration::from_millis(300));
+                let told = String::from_utf8(part.content.expect("a profile")).expect("text");
                 // On a machine that is busy the thread may have had no turn.
                 if told.lines().any(|line| line.starts_with("busy;") && line.contains("computes_all_the_time")) {
                     break told;
                 }
             };
-            let _turn = BUSY.lock().expect("nobody panicked");
-            assert!(profile(Duration::from_millis(1)).expect_err("one at a time").contains("another profile"));
+            let one = Profiler::take().expect("the one before is made");
+            assert!(Profiler::take().is_none(), "one at a time");
+            drop(one);
             stop.store(true, Ordering::Relaxed);
             told
         });

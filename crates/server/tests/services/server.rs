@@ -138,3 +138,24 @@ async fn a_call_whose_deadline_is_too_short_is_refused_with_a_reason() {
     assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
     assert!(began.elapsed() < Duration::from_secs(5));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_profile_is_made_at_a_time_and_a_second_is_refused() {
+    let cluster = Cluster::of(1).await;
+    let clients = &cluster.members[0].clients;
+    let profile = || {
+        let (mut client, profile) = (clients.cluster.clone(), prost_types::Duration { seconds: 1, nanos: 0 });
+        async move { client.diagnose(v1::DiagnoseRequest { profile: Some(profile), node: None }).await }
+    };
+    let (made, refused) = loop {
+        match tokio::join!(profile(), profile()) {
+            // On a machine that is busy one may come when the other is done.
+            (Ok(_), Ok(_)) => {}
+            (Ok(made), refused) | (refused, Ok(made)) => break (made.into_inner(), refused),
+            neither => panic!("{neither:?}"),
+        }
+    };
+    assert_refused(refused, Code::ResourceExhausted, ErrorReason::Overloaded);
+    let part = made.parts.iter().find(|part| part.name == "process/profile.folded").expect("it is there");
+    assert_eq!(part.missing, "");
+}

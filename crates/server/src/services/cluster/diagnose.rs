@@ -9,7 +9,7 @@ use tessera_api::error::{Refusal, reason_of};
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::v1::worker_service_client::WorkerServiceClient;
 use tessera_api::v1::{self, ErrorReason};
-use tessera_diagnostics::{LONGEST, Part};
+use tessera_diagnostics::{LONGEST, Part, Profiler};
 use tessera_ledger::wire::FieldError;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
@@ -51,22 +51,32 @@ fn profile_time(time: prost_types::Duration) -> Result<Duration, Refusal> {
 }
 
 async fn own(desk: &Desk, profile: Option<Duration>) -> Result<v1::DiagnoseResponse, Status> {
+    let profiled = match profile {
+        Some(time) => {
+            let profiler = Profiler::take().ok_or_else(Refusal::already_profiled)?;
+            Some(apart(move || profiler.part(time)).await?)
+        }
+        None => None,
+    };
     // Nobody closes the semaphore.
     let place = Arc::clone(&desk.diagnoses).acquire_owned().await;
     let pool = desk.pool.clone();
-    // Away from the threads that serve: the kernel is asked about every thread.
-    let told = tessera_consensus::try_blocking(move || {
+    let own = apart(move || {
         let _place = place;
         let metrics = pool.metrics().encode();
         let metrics = Part::new("metrics.txt", metrics.map(String::into_bytes).map_err(|error| error.to_string()));
-        let parts = tessera_diagnostics::own(profile).into_iter().chain([metrics]);
-        parts.map(|part| diagnostic_part(part.name, part.content)).collect()
+        tessera_diagnostics::own().into_iter().chain([metrics]).collect::<Vec<_>>()
     });
-    let parts = told.await.map_err(|error| {
+    let parts = own.await?.into_iter().chain(profiled).map(|part| diagnostic_part(part.name, part.content));
+    Ok(v1::DiagnoseResponse { parts: parts.collect() })
+}
+
+/// Does something away from the threads that serve: the kernel is asked about every thread.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    tessera_consensus::try_blocking(work).await.map_err(|error| {
         let sentence = format!("what this member tells of itself could not be put together: {error}; report it");
         refusal::because(ErrorReason::Internal, sentence)
-    })?;
-    Ok(v1::DiagnoseResponse { parts })
+    })
 }
 
 fn unreachable(address: &str, why: &str) -> Status {
