@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::Refusal;
 use tessera_api::agent::diagnostic_part;
 use tessera_api::error::LIMIT;
+use tessera_api::reasons::ReasonLayer;
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 use tessera_connection::Inbound;
@@ -65,8 +66,9 @@ pub(crate) async fn serve(
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(seats.silence))
         .http2_keepalive_timeout(Some(seats.silence))
-        .layer(ArrivalLayer(punctuality))
         .layer(InterceptorLayer::new(move |request| seated(request, seats.connections)))
+        .layer(ReasonLayer)
+        .layer(ArrivalLayer(punctuality))
         .max_concurrent_streams(CALLS_PER_CONNECTION)
         .add_routes(checkpoints)
         .add_service(WorkerServiceServer::new(service));
@@ -158,10 +160,7 @@ impl WorkerService for LogService {
 
 /// Looks at files, in a turn and away from the threads that serve. A look that began keeps its place to its end, also
 /// when nobody waits for it any more.
-async fn look<T: Send + 'static>(
-    places: &Arc<Semaphore>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
+async fn look<T: Send + 'static>(places: &Arc<Semaphore>, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     // Nobody closes the semaphore.
     let place = Arc::clone(places).acquire_owned().await;
     let looked = tokio::task::spawn_blocking(move || {

@@ -24,6 +24,7 @@ pub mod metadata;
 pub mod page;
 pub mod pool_view;
 pub mod queue_view;
+pub mod reasons;
 pub mod reflect;
 pub mod request_id;
 pub mod resume;

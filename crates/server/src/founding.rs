@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::Refusal;
+use tessera_api::reasons::ReasonLayer;
 use tessera_api::v1::cluster_service_server::{ClusterService, ClusterServiceServer};
 use tessera_api::v1::{self, ErrorReason};
 use tessera_connection::arriving::{ArrivalLayer, Punctuality};
@@ -109,6 +110,7 @@ pub(crate) async fn wait(
     let serving = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .layer(ReasonLayer)
         .layer(ArrivalLayer(punctuality))
         .add_routes(Routes::from(
             Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
@@ -276,8 +278,10 @@ impl ClusterService for Nobody {
 #[cfg(test)]
 mod tests {
     use tessera_api::error::reason_of;
+    use tessera_api::reflect::descriptors;
     use tessera_api::v1::job_service_client::JobServiceClient;
     use tessera_connection::Terms;
+    use tower::ServiceExt;
 
     use super::*;
 
@@ -302,6 +306,33 @@ mod tests {
         end.cancel();
         let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
         assert_eq!(named.map(|named| named.identity), None);
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_message_are_no_defect_of_a_process_that_is_no_member_yet() {
+        let (inbound, address) = nobody_listens().await;
+        let end = CancellationToken::new();
+        let waiting = tokio::spawn({
+            let (address, end) = (address.clone(), end.clone());
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
+        });
+        let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
+        let services = descriptors().expect("they were compiled in").services();
+        for method in services.flat_map(|service| service.methods().collect::<Vec<_>>()) {
+            let path = format!("{}/{}", method.parent_service().full_name(), method.name());
+            let served = method.parent_service().name() == "ClusterService";
+            let reason = if served { ErrorReason::ProtocolViolation } else { ErrorReason::NotInitialized };
+            let request = http::Request::post(format!("http://{address}/{path}"))
+                .header("content-type", "application/grpc")
+                .header("te", "trailers")
+                .body(tonic::body::Body::new(axum::body::Body::from(&b"\0\0\0\0\x03\xff\xff\xff"[..])))
+                .expect("a request");
+            let response = channel.clone().oneshot(request).await.expect("an answer");
+            let status = Status::from_header_map(response.headers()).expect("a refusal");
+            assert_eq!(reason_of(&status), Some(reason), "{path}: {status:?}");
+        }
+        end.cancel();
+        drop(waiting.await.expect("waiting does not panic").expect("the server did not fail"));
     }
 
     #[tokio::test]

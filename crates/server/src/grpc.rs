@@ -1,9 +1,9 @@
 //! The member's gRPC server: the services, put together with what every call passes on its way to them.
 //!
 //! From the outside in: limits and keepalive of connections; `programs`, which lets no browser call; [`observe`], a
-//! span and meters per call; [`reasons`], which leaves no refusal without one; `admit`, which keeps clients within
-//! limits; [`deadline`] and [`LeaderLayer`], which brings calls to the leader; then the router with the API's services,
-//! the health service, reflection, the sessions of agents and what the other members call.
+//! span and meters per call; [`ReasonLayer`], which leaves no refusal of the API without a reason; `admit`, which keeps
+//! clients within limits; [`deadline`] and [`LeaderLayer`], which brings calls to the leader; then the router with the
+//! API's services, the health service, reflection, the sessions of agents and what the other members call.
 //!
 //! The same port answers the API as JSON, at `/v1/...` (`tessera-gateway`).
 
@@ -13,7 +13,6 @@ pub mod meter;
 pub mod methods;
 pub mod observe;
 mod programs;
-pub mod reasons;
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use meter::CallMeters;
 use methods::Methods;
 use observe::ObserveLayer;
 use programs::ProgramsLayer;
-use reasons::ReasonLayer;
+use tessera_api::reasons::ReasonLayer;
 use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tessera_api::v1::cluster_service_server::ClusterServiceServer;
 use tessera_api::v1::job_service_server::JobServiceServer;

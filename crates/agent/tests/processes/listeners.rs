@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use tessera_api::error::reason_of;
+use tessera_api::reflect::descriptors;
 use tessera_api::v1 as wire;
 use tessera_connection::seats::SeatLimits;
 use tessera_connection::{Outbound, Terms};
 use tokio::io::{AsyncReadExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{interval, timeout};
-use tonic::Status;
 use tonic::codegen::{Service as _, http};
+use tonic::{Code, Status};
 use wire::WorkerDesire;
 
 use super::agent::{client, config, follow_until, start};
@@ -95,8 +96,8 @@ async fn a_request_that_trickles_into_an_agent_is_ended() {
     config.limits.seats.silence = Duration::from_secs(2);
     let running = start(config).await;
     let address = leader.welcome().await.address;
-    // A message of 16 MiB is announced, and comes byte by byte.
-    let announced = futures::stream::iter([Bytes::from_static(&[0, 1, 0, 0, 0])]);
+    // A message of a mebibyte is announced, and comes byte by byte.
+    let announced = futures::stream::iter([Bytes::from_static(&[0, 0, 16, 0, 0])]);
     let bytes = futures::stream::unfold(interval(Duration::from_millis(100)), |mut ticks| async move {
         ticks.tick().await;
         Some((Bytes::from_static(&[0]), ticks))
@@ -133,5 +134,28 @@ async fn a_caller_that_is_gone_without_a_word_is_let_go_by_an_agent() {
     // From here on nothing passes, and nobody closes anything but the agent.
     let _ = timeout(PATIENCE, far.read_to_end(&mut Vec::new())).await.expect("it is closed");
     drop(near);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_no_message_are_no_defect_of_an_agent() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    let running = start(config(data.path(), &leader)).await;
+    let address = leader.welcome().await.address;
+    let garbage = || Body::from(&b"\0\0\0\0\x03\xff\xff\xff"[..]);
+    let services = descriptors().expect("they were compiled in").services();
+    for method in services.flat_map(|service| service.methods().collect::<Vec<_>>()) {
+        let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+        let served = method.parent_service().name() == "WorkerService";
+        let reason = if served { wire::ErrorReason::ProtocolViolation } else { wire::ErrorReason::NotSupported };
+        let status = called(&address, &path, garbage()).await;
+        assert_eq!(reason_of(&status), Some(reason), "{path}: {status:?}");
+    }
+    for method in ["ListCheckpoints", "ReadManifest", "ReadChunk"] {
+        let path = format!("/tessera.checkpoint.v1.CheckpointService/{method}");
+        let status = called(&address, &path, garbage()).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
+    }
     running.stop().await;
 }

@@ -8,13 +8,14 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use planted::Bug;
 use tessera_api::Refusal;
+use tessera_api::reasons::is_undecoded;
 use tessera_api::v1::{
     DeviceUse, ErrorReason, SessionRequest, SessionResponse, SliceSample, TimeSlicing, WorkerSample,
 };
 use tessera_ledger::{AllocationId, CardId, LeaseTimings, NodeId, Rank, Request, State};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 use tracing::Instrument as _;
 
 use super::concern::Concern;
@@ -105,10 +106,7 @@ impl Shell {
                         Err(refusal) => return self.refuse(refusal, "refused"),
                     },
                     Ok(None) => return "agent_left",
-                    Err(status) => {
-                        tracing::info!(%status, "the connection to an agent broke");
-                        return "connection_broke";
-                    }
+                    Err(status) => return self.broken(&status),
                 },
                 () = sleep_until(silent_at) => return self.silent(),
             };
@@ -173,6 +171,16 @@ impl Shell {
         tracing::info!(%refusal, cause, "a session is refused or ended");
         drop(self.outbox.try_send(Err(refusal.into())));
         cause
+    }
+
+    /// Nothing more can be read: what came is no message, or the connection is gone.
+    fn broken(&self, status: &Status) -> Cause {
+        if is_undecoded(status) || status.code() == Code::OutOfRange {
+            let what = format!("a message of a session cannot be read: {}", status.message());
+            return self.refuse(messages::violation(&what), "refused");
+        }
+        tracing::info!(%status, "the connection to an agent broke");
+        "connection_broke"
     }
 
     fn replaced(&self) -> Cause {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use tessera_api::error::reason_of;
+use tessera_api::reflect::descriptors;
 use tessera_api::v1::node_ref::Ref;
 use tessera_api::v1::{self, ErrorReason};
 use tonic::body::Body;
@@ -10,8 +11,9 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tower::ServiceExt;
 
+use super::limits::raw;
 use crate::services::support::fixture::{node, spec, submission};
-use crate::services::support::{Cluster, TestMember, assert_refused, channel, id};
+use crate::services::support::{Cluster, TestMember, assert_refused, channel, id, within};
 
 /// The counts that every refusal must leave unchanged.
 fn fingerprint(member: &TestMember) -> (usize, usize, u64) {
@@ -222,9 +224,63 @@ async fn a_client_that_stalls_in_the_middle_of_a_request_is_let_go() {
             .header("grpc-timeout", "2S")
             .body(stalled(Bytes::from_static(&[0, 0, 0, 0, 9, 10])))
             .expect("a request");
-        let response =
-            crate::services::support::within("it is answered", channel.oneshot(request)).await.expect("an answer");
+        let response = within("it is answered", channel.oneshot(request)).await.expect("an answer");
         let status = Status::from_header_map(response.headers()).expect("a refusal");
         assert_eq!(reason_of(&status), Some(ErrorReason::DeadlineExceeded), "{method}: {status:?}");
     }
+}
+
+/// Bodies of requests that no decoder takes: a number without an end, an unknown way of compression, half of a message,
+/// nothing at all.
+const GARBAGE: [&[u8]; 4] = [b"\0\0\0\0\x03\xff\xff\xff", b"\x09\0\0\0\0", b"\0\0\0\0\x09\x0a", b""];
+
+async fn refused_garbage(member: &TestMember, method: &str, garbage: &'static [u8]) -> Status {
+    let body = futures::stream::iter([Bytes::from_static(garbage)]);
+    let call = raw(member, method, "10S", body).await;
+    within("it is answered", call).await.expect("no panic")
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_are_the_fault_of_who_sent_them() {
+    let cluster = Cluster::of(1).await;
+    let member = &cluster.members[0];
+    let services = descriptors().expect("they were compiled in").services();
+    let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
+    for method in methods.filter(|method| method.parent_service().name() != "WorkerService") {
+        let path = format!("{}/{}", method.parent_service().full_name(), method.name());
+        for garbage in GARBAGE {
+            let status = refused_garbage(member, &path, garbage).await;
+            // A stream may end without having said anything.
+            if !garbage.is_empty() || !method.is_client_streaming() {
+                assert_eq!(reason_of(&status), Some(ErrorReason::ProtocolViolation), "{path} {garbage:?}: {status:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_are_no_defect_of_what_is_served_beside_the_api() {
+    let cluster = Cluster::of(1).await;
+    let member = &cluster.members[0];
+    let (raft, health) = ("tessera.raft.v1.RaftService", "grpc.health.v1.Health");
+    let of_raft = [
+        "Vote",
+        "PreVote",
+        "TransferLeader",
+        "OfferSnapshot",
+        "InstallSnapshot",
+        "ReadIndex",
+        "Admit",
+        "Digests",
+        "Vouch",
+        "Presence",
+    ];
+    let methods = of_raft.map(|method| format!("{raft}/{method}")).into_iter();
+    for path in methods.chain(["Check", "Watch"].map(|method| format!("{health}/{method}"))) {
+        let status = refused_garbage(member, &path, GARBAGE[0]).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
+    }
+    let reflection = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let status = refused_garbage(member, reflection, GARBAGE[0]).await;
+    assert_ne!(status.code(), Code::Internal, "{status:?}");
 }
