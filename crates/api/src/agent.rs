@@ -26,10 +26,16 @@ pub fn diagnostic_part(name: String, content: Result<Vec<u8>, String>) -> v1::Di
 
 /// A sentence of an agent for people, cut where it is longer than one is kept.
 #[must_use]
-pub fn sentence(mut text: String) -> String {
+pub fn sentence(text: String) -> String {
+    cut(text, limits::SENTENCE)
+}
+
+/// A text of somebody else, cut where it is longer than so many bytes.
+#[must_use]
+pub fn cut(mut text: String, most: usize) -> String {
     const CUT: &str = "...";
-    if text.len() > limits::SENTENCE {
-        text.truncate(text.floor_char_boundary(limits::SENTENCE - CUT.len()));
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most.saturating_sub(CUT.len())));
         text.push_str(CUT);
     }
     text

@@ -69,6 +69,12 @@ fn what_agents_say_of_cards_is_bounded() {
 }
 
 #[test]
+fn what_a_stranger_says_is_cut() {
+    assert_eq!(agent::cut("as it is".to_owned(), 8), "as it is");
+    assert_eq!(agent::cut("\u{e9}".repeat(200), 200), format!("{}...", "\u{e9}".repeat(98)));
+}
+
+#[test]
 fn a_sentence_of_an_agent_is_cut_where_it_is_too_long() {
     let said = |text: String| {
         let report = v1::WorkerReport {

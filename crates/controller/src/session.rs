@@ -35,6 +35,7 @@ use std::time::Duration;
 use tessera_api::Refusal;
 use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tessera_api::v1::{SessionRequest, SessionResponse};
+use tessera_connection::seated::Arrival;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -96,7 +97,8 @@ impl AgentService for NodeSessions {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let reign = self.reign().await?;
         let (outbox, responses) = mpsc::channel(self.pool.config().session_outbox);
-        let session = shell::run(self.pool.clone(), Arc::clone(&reign), request.into_inner(), outbox);
+        let from = request.extensions().get::<Arrival>().map(|arrival| arrival.peer.address.ip());
+        let session = shell::run(self.pool.clone(), Arc::clone(&reign), from, request.into_inner(), outbox);
         reign.supervisor.once("session", session);
         Ok(Response::new(ReceiverStream::new(responses)))
     }

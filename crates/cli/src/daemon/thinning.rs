@@ -1,6 +1,7 @@
 //! Keeps warnings that repeat from filling a disk: of the same ones a few a minute are written, and then how many more
 //! there were. Libraries write a state of things as often as they look at it, each time with another number in it:
-//! their warnings are the same when they come from the same line of code. Ours are when they say the same.
+//! their warnings are the same when they come from the same line of code. Ours are when they say the same, but for what
+//! somebody else [`SAID`].
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -19,6 +20,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 const WRITTEN: u64 = 10;
 /// Different warnings that are told apart in one period; all beyond are written.
 const TOLD_APART: usize = 4_096;
+
+/// The field with words of somebody else, who could make a warning another one with each of them.
+const SAID: &str = "said";
 
 /// Bytes of a line that are looked at, and said again, at most.
 const LOOKED_AT: usize = 512;
@@ -44,15 +48,19 @@ struct Repeats {
     count: u64,
 }
 
-/// The words of a line, as far as they are looked at.
+/// The words of a line, as far as they are looked at: all of them, and those that tell it from others.
 #[derive(Default)]
-struct Text(String);
+struct Text {
+    all: String,
+    own: String,
+}
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if self.0.len() < LOOKED_AT {
+        let own = (field.name() != SAID).then_some(&mut self.own);
+        for text in own.into_iter().chain([&mut self.all]).filter(|text| text.len() < LOOKED_AT) {
             // A String takes everything.
-            let _ = write!(self.0, "{}={value:?} ", field.name());
+            let _ = write!(text, "{}={value:?} ", field.name());
         }
     }
 }
@@ -106,8 +114,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for Thinning {
         let (place, line) = (metadata.target(), metadata.line());
         // One without a line was passed on from another way of logging, and all of them from the same place.
         let is_ours = place.starts_with("tessera") || line.is_none();
-        let ours = is_ours.then(|| (text.0.clone(), context.event_span(event).map(|span| span.id())));
-        self.is_written(Warning { place, line, ours }, text.0)
+        let ours = is_ours.then(|| (text.own, context.event_span(event).map(|span| span.id())));
+        self.is_written(Warning { place, line, ours }, text.all)
     }
 }
 
@@ -150,9 +158,20 @@ mod tests {
             let in_spans =
                 repeat(&|node| tracing::error_span!("session", node).in_scope(|| tracing::warn!("it is cut")));
             assert_eq!(in_spans, 100, "each is said of another session");
+            let refused = |from: u64, said: u64| {
+                let session = tracing::error_span!("session", said);
+                session.in_scope(|| tracing::warn!(parent: None, from, said, "a session was refused"));
+            };
+            assert_eq!(repeat(&|said| refused(1, said)), WRITTEN, "whatever else somebody says");
+            assert_eq!(repeat(&|said| refused(2, said)), WRITTEN, "nobody hides behind another");
             let mut left_out = thinning.begin_anew();
             left_out.sort_unstable();
-            let said = ["message=it is lost node=\"gpu-1\" ", "message=no vote number=0 "];
+            let said = [
+                "message=a session was refused from=1 said=0 ",
+                "message=a session was refused from=2 said=0 ",
+                "message=it is lost node=\"gpu-1\" ",
+                "message=no vote number=0 ",
+            ];
             assert_eq!(left_out, said.map(|first| (first.to_owned(), 100 - WRITTEN)));
             assert_eq!(repeat(&|_| tracing::warn!(node = "gpu-1", "it is lost")), WRITTEN, "in the next period");
         });

@@ -1,5 +1,6 @@
 //! The task around a session: it waits for whatever happens next and performs what the session says.
 
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -7,11 +8,12 @@ use futures::future::{BoxFuture, try_join_all};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use planted::Bug;
-use tessera_api::Refusal;
+use tessera_api::error::reason_name;
 use tessera_api::reasons::is_undecoded;
 use tessera_api::v1::{
     DeviceUse, ErrorReason, SessionRequest, SessionResponse, SliceSample, TimeSlicing, WorkerSample,
 };
+use tessera_api::{Refusal, agent};
 use tessera_ledger::{AllocationId, CardId, LeaseTimings, NodeId, Rank, Request, State};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -36,13 +38,22 @@ const HELLO: Duration = Duration::from_secs(10);
 /// leads by now before the rest is over.
 const CONFIRMED_WITHIN: u32 = 3;
 
+/// Bytes that are logged of a refusal whose words may be a stranger's.
+const SAID: usize = 200;
+
 type Outbox = mpsc::Sender<Result<SessionResponse, Status>>;
 
 /// The cause of the end of a session, as metrics name it.
 type Cause = &'static str;
 
 /// Runs a session until either side ends it.
-pub(super) async fn run(pool: PoolHandle, reign: Arc<Reign>, incoming: Streaming<SessionRequest>, outbox: Outbox) {
+pub(super) async fn run(
+    pool: PoolHandle,
+    reign: Arc<Reign>,
+    from: Option<IpAddr>,
+    incoming: Streaming<SessionRequest>,
+    outbox: Outbox,
+) {
     let registration = reign.directory.register();
     let span =
         tracing::info_span!("session", number = registration.number, term = reign.term.0, node = tracing::field::Empty);
@@ -50,6 +61,7 @@ pub(super) async fn run(pool: PoolHandle, reign: Arc<Reign>, incoming: Streaming
     let shell = Shell {
         core: Session::new(reign.term, &identity),
         node: None,
+        from,
         pending: FuturesUnordered::new(),
         pool,
         reign,
@@ -67,6 +79,8 @@ struct Shell {
     registration: Registration,
     /// The node that the session speaks for, once known.
     node: Option<NodeId>,
+    /// The host from which the session comes, if that is known.
+    from: Option<IpAddr>,
     outbox: Outbox,
     clock: NodeClock,
     /// The requests to others that are not answered yet.
@@ -77,9 +91,9 @@ impl Shell {
     async fn run(mut self, incoming: Streaming<SessionRequest>) {
         self.pool.metrics().session_opened();
         let cause = self.serve(incoming).await;
-        tracing::info!(cause, node = self.node.map(|node| node.0), "a session ended");
         self.pool.metrics().session_ended(cause);
         if let Some(node) = self.node {
+            tracing::info!(cause, node = node.0, "a session ended");
             self.reign.directory.leave(node, self.registration.number);
             self.pool.telemetry().closed(node, self.registration.number);
         }
@@ -168,9 +182,21 @@ impl Shell {
 
     /// Ends the session with a reason that its agent can act on, if there is room to say it.
     fn refuse(&self, refusal: Refusal, cause: Cause) -> Cause {
-        tracing::info!(%refusal, cause, "a session is refused or ended");
+        match self.node {
+            Some(_) => tracing::info!(%refusal, cause, "a session is refused or ended"),
+            None => self.turned_away(&refusal, cause),
+        }
         drop(self.outbox.try_send(Err(refusal.into())));
         cause
+    }
+
+    /// Says that a session is refused of which no node is known: anybody can bring that about as often as he likes. It
+    /// is one short line, outside of the session's span, and what others `said` does not make another warning of it.
+    fn turned_away(&self, refusal: &Refusal, cause: Cause) {
+        let from = self.from.map(|from| from.to_string()).unwrap_or_default();
+        let reason = reason_name(refusal.reason());
+        let said = agent::cut(refusal.message().to_owned(), SAID);
+        tracing::warn!(parent: None, from, reason, cause, said, "a session was refused before its node was known");
     }
 
     /// Nothing more can be read: what came is no message, or the connection is gone.
@@ -179,7 +205,10 @@ impl Shell {
             let what = format!("a message of a session cannot be read: {}", status.message());
             return self.refuse(messages::violation(&what), "refused");
         }
-        tracing::info!(%status, "the connection to an agent broke");
+        match self.node {
+            Some(_) => tracing::info!(%status, "the connection to an agent broke"),
+            None => tracing::debug!(%status, "the connection of a session broke before its node was known"),
+        }
         "connection_broke"
     }
 
