@@ -65,6 +65,7 @@ lint: compile
 	cargo fetch --locked --quiet --target "$$(rustc --print host-tuple)"
 	cargo deny --offline --locked --log-level error check --deny unmatched-skip licenses bans sources
 	python3 tests/libraries.py
+	python3 tests/proofs.py
 	python3 tests/language.py
 
 unit: compile
