@@ -27,6 +27,8 @@ use crate::worker::{WORK_FOLDER, snapshot_in};
 const TRIES: u32 = 4;
 /// Below the folder of an image, until the rest of the worker's folder is there: what is saved of the card.
 const CARD_FOLDER: &str = "card";
+/// Likewise, until it is in the worker's folder: where the card is saved next.
+const NEXT_CARD_FOLDER: &str = "next-card";
 
 /// The process that runs beside a tree.
 #[derive(Debug)]
@@ -159,17 +161,19 @@ impl Imaging {
     /// while the program stands still, and in room.
     ///
     /// That folder is the job's, who may put a link there: what is moved is the entry itself, and nothing is looked at
-    /// before it lies where nobody else can put another in its place.
+    /// or given away before it lies where nobody else can put another in its place. The new folder is made there, too.
     fn set_card_aside(&self, number: u64) -> Result<(), String> {
-        let (card, aside) = (self.saved_card(), snapshot_in(&self.plan.snapshots, number).join(CARD_FOLDER));
+        let snapshot = snapshot_in(&self.plan.snapshots, number);
+        let (card, aside, made) = (self.saved_card(), snapshot.join(CARD_FOLDER), snapshot.join(NEXT_CARD_FOLDER));
         let set = || -> io::Result<()> {
             fs::rename(&card, &aside)?;
             let seen = fs::symlink_metadata(&aside)?;
             if !seen.is_dir() {
                 return Err(io::ErrorKind::NotADirectory.into());
             }
-            DirBuilder::new().mode(0o700).create(&card)?;
-            lchown(&card, Some(seen.uid()), Some(seen.gid()))
+            DirBuilder::new().mode(0o700).create(&made)?;
+            lchown(&made, Some(seen.uid()), Some(seen.gid()))?;
+            fs::rename(&made, &card)
         };
         set().map_err(|error| format!("what is saved of its card cannot be put beside its image: {error}"))
     }
