@@ -1,6 +1,7 @@
 //! The membership changes while jobs run: add, promote, replace a dead member, transfer leadership.
 
 use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
 use tessera_api::v1::JobState;
 use tessera_tests::jobs::{shell, submit, wait_for};
 use tessera_tests::pool::{Options, Pool};
@@ -32,11 +33,16 @@ async fn a_dead_member_is_replaced_while_jobs_run() -> Result<()> {
     let address = pool.members[dead].address.clone();
     let before = ids(&pool.cli_ok(&["cluster", "member", "list", "-o", "json"]).await?)?;
     let old = before.iter().find(|(_, known)| *known == address).context("the dead member is listed")?.0;
-    pool.cli_ok(&["cluster", "member", "remove", &old.to_string(), "--yes"]).await?;
-
-    // A member with an empty folder under a known address gets a new id; the old one is never used again.
     std::fs::remove_dir_all(&pool.members[dead].data)?;
     pool.start_member(dead)?;
+    let taken_for = format!("others take it for member {old} of cluster");
+    until("what has lost its folder to know whom it is taken for", async || {
+        pool.cli_ok(&["cluster", "status"]).await.ok()?.contains(&taken_for).then_some(())
+    })
+    .await?;
+
+    // A member with an empty folder under a known address gets a new id; the old one is never used again.
+    pool.cli_ok(&["cluster", "member", "remove", &old.to_string(), "--yes"]).await?;
     until("the new member to be added", async || {
         let output = pool.cli(&["cluster", "member", "add", &address]).await.ok()?;
         output.status.success().then_some(())
@@ -51,9 +57,9 @@ async fn a_dead_member_is_replaced_while_jobs_run() -> Result<()> {
     })
     .await?;
 
-    pool.members[dead].signal(Signal::SIGSTOP)?;
+    pool.member(dead).signal(Signal::SIGSTOP)?;
     let refused = pool.cli(&["cluster", "transfer-leader", "--to", &new.to_string()]).await?;
-    pool.members[dead].signal(Signal::SIGCONT)?;
+    pool.member(dead).signal(Signal::SIGCONT)?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains(&format!("member {new} was to lead")), "{said}");
     pool.cli_ok(&["cluster", "transfer-leader", "--to", &new.to_string()]).await?;

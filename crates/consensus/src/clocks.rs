@@ -71,6 +71,7 @@ impl Clocks {
     /// who votes.
     pub(crate) fn note(&mut self, member: MemberId, asked: Instant, now: Instant, shown: LogTime) {
         if shown.0 > 0 && now.saturating_duration_since(asked) <= SLOW {
+            self.others.retain(|_, reading| now.saturating_duration_since(reading.at) <= FRESH);
             self.others.insert(member, Reading { shown: Duration::from_millis(shown.0), at: now });
         }
     }

@@ -88,7 +88,7 @@ pub use machine::{EntryPosition, Frozen, LogIndex, LogTime, Machine, Term, Unrea
 pub use members::Majority;
 pub use start::Environment;
 pub use status::{FollowerStatus, Leadership, Refused, Role, Status, TAKES_PART};
-pub use transport::{RaftServer, raft_service};
+pub use transport::{RaftServer, addressee, raft_service};
 
 #[cfg(test)]
 mod conformance;

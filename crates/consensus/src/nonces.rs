@@ -39,6 +39,11 @@ impl Nonces {
         self.lock().iter().any(|((told, _), known)| *told == member && *known == nonce)
     }
 
+    /// Forgets what members were told that are none any more.
+    pub(crate) fn forget(&self, is_removed: impl Fn(MemberId) -> bool) {
+        self.lock().retain(|(member, _), _| !is_removed(*member));
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(MemberId, ToldWith), u64>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,5 +62,7 @@ mod tests {
         assert!(!nonces.told(MemberId(3), appends), "it is another's");
         let again = nonces.draw(member, ToldWith::Line);
         assert!(nonces.told(member, again) && !nonces.told(member, appends));
+        nonces.forget(|id| id == member);
+        assert!(nonces.lock().is_empty(), "it was removed");
     }
 }

@@ -47,6 +47,11 @@ impl Refusals {
         Some(newest.refused.clone())
     }
 
+    /// Forgets what members said that are none any more.
+    pub(crate) fn forget(&self, is_removed: impl Fn(MemberId) -> bool) {
+        self.lock().retain(|called, _| !is_removed(*called));
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Newest>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,5 +75,7 @@ mod tests {
         assert_eq!(refusals.newest(now + FRESH), Some(away(3)), "who turns it away means it");
         assert_eq!(refusals.newest(later + FRESH), Some(misplaced));
         assert_eq!(refusals.newest(now + FRESH * 2), None);
+        refusals.forget(|id| id == MemberId(4));
+        assert_eq!(refusals.newest(later + FRESH), None, "the one that said so is no member any more");
     }
 }

@@ -140,6 +140,9 @@ impl Shared {
         let members: BTreeSet<u64> = members.collect();
         self.meters.keep_peers(&members);
         self.stamps.keep(&members);
+        let is_removed = |id: MemberId| is_used_up(&members, highest, id);
+        self.nonces.forget(is_removed);
+        self.refusals.forget(is_removed);
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
         self.highest_member.store(highest.0, Ordering::Release);
     }

@@ -10,6 +10,7 @@ mod introduction;
 
 use std::time::Duration;
 
+use axum::body::{Body as AxumBody, to_bytes};
 use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::Refusal;
 use tessera_api::reasons::ReasonLayer;
@@ -19,11 +20,11 @@ use tessera_connection::arriving::{ArrivalLayer, Punctuality};
 use tessera_connection::seated::incoming;
 use tessera_connection::seats::{SeatLimits, Seats};
 use tessera_connection::{Inbound, Outbound};
-use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError};
+use tessera_consensus::{ClusterId, Consensus, Identity, Member, MemberId, MembershipError, addressee};
 use tessera_ledger::wire::FieldError;
 use tessera_ledger::{Level, Revision};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -36,6 +37,7 @@ pub(crate) use introduction::{introduced_as, status_of};
 use self::founders::Founders;
 use crate::grpc::KEEP_ALIVE;
 use crate::limits::MemberLimits;
+use crate::phase::Phase;
 use crate::services::{Answers, refusal};
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
@@ -47,6 +49,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(3600);
 /// The longest wait for a cluster that was just founded to reach this member's release level.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(5);
+/// Beginning of the paths of the service between members.
+const OF_MEMBERS: &str = "/tessera.raft.v1.";
+/// Bytes of a call of another member that are read for whom it looks for: no question is longer.
+const CALL_BYTES: usize = 4 << 10;
 /// Pause before a founder that is still starting is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -98,6 +104,7 @@ pub(crate) async fn wait(
     advertise: &str,
     highest_level: Level,
     outbound: &Outbound,
+    shown: &watch::Sender<Phase>,
     end: &CancellationToken,
 ) -> Result<Option<Named>, tonic::transport::Error> {
     let (told, mut named) = mpsc::channel(1);
@@ -105,7 +112,10 @@ pub(crate) async fn wait(
     // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
     let limits = MemberLimits::default();
     let seats = Seats::new(SeatLimits { silence: SILENCE, ..limits.seats() }, Gauge::default());
-    let nobody = Nobody { advertise: advertise.to_owned(), highest_level, outbound: outbound.clone(), told };
+    shown.send_replace(Phase::Nobody(None));
+    let (advertise, outbound, shown) = (advertise.to_owned(), outbound.clone(), shown.clone());
+    let nobody = Nobody { advertise, highest_level, outbound, shown: shown.clone(), told };
+    let others = move |request| not_initialized(shown.clone(), request);
     let punctuality = Punctuality { patience: limits.silence, late: refusal::request_came_too_slowly };
     let serving = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -113,7 +123,7 @@ pub(crate) async fn wait(
         .layer(ReasonLayer)
         .layer(ArrivalLayer(punctuality))
         .add_routes(Routes::from(
-            Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(not_initialized),
+            Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(others),
         ))
         .serve_with_incoming_shutdown(incoming(inbound, seats), closing.clone().cancelled_owned());
     // It goes on answering the call that named it while the member starts.
@@ -139,20 +149,42 @@ struct Nobody {
     /// The highest level that it can apply.
     highest_level: Level,
     outbound: Outbound,
+    shown: watch::Sender<Phase>,
     told: mpsc::Sender<Named>,
 }
 
-fn nobody() -> Status {
-    let text = "this process is no member of a cluster yet; initialize the cluster, or add this process to one";
-    Refusal::new(ErrorReason::NotInitialized, text).into()
+/// The answer of every other service: a caller that knows further members is to ask them. One that takes this process
+/// for a member tells it so.
+async fn not_initialized(shown: watch::Sender<Phase>, request: http::Request<AxumBody>) -> http::Response<AxumBody> {
+    let (head, body) = request.into_parts();
+    if head.uri.path().starts_with(OF_MEMBERS)
+        && let Ok(Ok(called)) = timeout(PAUSE, to_bytes(body, CALL_BYTES)).await
+        && let Some(member) = addressee(&called)
+    {
+        shown.send_if_modified(|phase| note_call(phase, member));
+    }
+    let refusal = shown.borrow().refusal();
+    Status::from(refusal).into_http()
 }
 
-/// The answer of every other service: a caller that knows further members is to ask them.
-async fn not_initialized() -> http::Response<axum::body::Body> {
-    nobody().into_http()
+/// Notes that others take this process for a member; returns whether that is news.
+fn note_call(phase: &mut Phase, member: Identity) -> bool {
+    match phase {
+        Phase::Nobody(known) if known.as_ref() != Some(&member) => {
+            tracing::warn!("this process has an empty data folder, and others take it for {member}");
+            *known = Some(member);
+            true
+        }
+        _ => false,
+    }
 }
 
 impl Nobody {
+    /// The refusal of whatever only a member can answer.
+    fn refusal(&self) -> Status {
+        self.shown.borrow().refusal().into()
+    }
+
     /// Hands over who this process is; the second time is refused.
     fn tell(&self, named: Named) -> Result<(), Refusal> {
         let refuse =
@@ -225,6 +257,7 @@ impl ClusterService for Nobody {
             role: v1::MemberRole::Learner.into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             highest_level: self.highest_level.number(),
+            refused: self.shown.borrow().lost_folder().unwrap_or_default(),
             ..v1::GetClusterStatusResponse::default()
         }))
     }
@@ -233,36 +266,36 @@ impl ClusterService for Nobody {
         &self,
         _: Request<v1::ListMembersRequest>,
     ) -> Result<Response<v1::ListMembersResponse>, Status> {
-        Err(nobody())
+        Err(self.refusal())
     }
 
     async fn add_member(&self, _: Request<v1::AddMemberRequest>) -> Result<Response<v1::AddMemberResponse>, Status> {
-        Err(nobody())
+        Err(self.refusal())
     }
 
     async fn promote_member(
         &self,
         _: Request<v1::PromoteMemberRequest>,
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
-        Err(nobody())
+        Err(self.refusal())
     }
 
     async fn remove_member(
         &self,
         _: Request<v1::RemoveMemberRequest>,
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
-        Err(nobody())
+        Err(self.refusal())
     }
 
     async fn transfer_leadership(
         &self,
         _: Request<v1::TransferLeadershipRequest>,
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
-        Err(nobody())
+        Err(self.refusal())
     }
 
     async fn diagnose(&self, _: Request<v1::DiagnoseRequest>) -> Result<Response<v1::DiagnoseResponse>, Status> {
-        Err(nobody())
+        Err(self.refusal())
     }
 
     type SaveSnapshotStream = Answers<v1::SaveSnapshotResponse>;
@@ -271,7 +304,7 @@ impl ClusterService for Nobody {
         &self,
         _: Request<v1::SaveSnapshotRequest>,
     ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
-        Err(nobody())
+        Err(self.refusal())
     }
 }
 
@@ -297,7 +330,7 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &watch::Sender::default(), &end).await }
         });
         let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
         let asked = JobServiceClient::new(channel).get_job(v1::GetJobRequest::default()).await;
@@ -314,7 +347,7 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &watch::Sender::default(), &end).await }
         });
         let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
         let services = descriptors().expect("they were compiled in").services();
@@ -341,7 +374,7 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &end).await }
+            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &watch::Sender::default(), &end).await }
         });
         let cluster = ClusterId::new("prod").expect("a legal name");
         let identity = Identity { cluster, member: MemberId(4) };

@@ -171,12 +171,11 @@ async fn run_here(
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
-            shown.send_replace(Phase::Nobody);
             let named = end.child_token();
             let _named = named.clone().drop_guard();
             tokio::spawn(pulse.clone().keep(|| std::future::ready(true), named));
-            match founding::wait(inbound.clone(), &config.advertise, config.highest_level, &outbound, &shutdown).await?
-            {
+            let (level, waits) = (config.highest_level, inbound.clone());
+            match founding::wait(waits, &config.advertise, level, &outbound, &shown, &shutdown).await? {
                 Some(named) => named,
                 None => return Ok(()),
             }

@@ -2,6 +2,7 @@
 
 use tessera_api::Refusal;
 use tessera_api::v1::ErrorReason;
+use tessera_consensus::Identity;
 use tessera_controller::pool::PoolHandle;
 
 use crate::services::readiness::{NotReady, Readiness};
@@ -12,8 +13,8 @@ pub enum Phase {
     /// It reads its data folder: nobody knows yet whether it is a member.
     #[default]
     Starting,
-    /// Its data folder is new: it waits to be made a member.
-    Nobody,
+    /// Its data folder is new: it waits to be made a member. Others may call it as one that it was.
+    Nobody(Option<Identity>),
     /// It is a member, until it ends.
     Member(PoolHandle),
 }
@@ -23,7 +24,7 @@ impl Phase {
     #[must_use]
     pub const fn pool(&self) -> Option<&PoolHandle> {
         match self {
-            Self::Starting | Self::Nobody => None,
+            Self::Starting | Self::Nobody(_) => None,
             Self::Member(pool) => Some(pool),
         }
     }
@@ -35,8 +36,17 @@ impl Phase {
     pub fn readiness(&self) -> Result<(), NotReady> {
         match self {
             Self::Starting => Err(NotReady::Starting),
-            Self::Nobody => Err(NotReady::NotAdmitted),
+            Self::Nobody(None) => Err(NotReady::NotAdmitted),
+            Self::Nobody(Some(member)) => Err(NotReady::FolderLost { taken_for: member.clone() }),
             Self::Member(pool) => Readiness::of(pool.clone()).check(),
+        }
+    }
+
+    /// The sentence of a process that others take for a member, though its data folder is empty.
+    pub(crate) fn lost_folder(&self) -> Option<String> {
+        match self {
+            Self::Nobody(Some(member)) => Some(NotReady::FolderLost { taken_for: member.clone() }.to_string()),
+            _ => None,
         }
     }
 
@@ -44,11 +54,12 @@ impl Phase {
     /// member that is starting it would found a second cluster.
     pub(crate) fn refusal(&self) -> Refusal {
         match self {
-            Self::Nobody => {
+            Self::Nobody(None) => {
                 let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add the \
                                 process to it with tessera cluster member add";
                 Refusal::new(ErrorReason::NotInitialized, sentence)
             }
+            Self::Nobody(Some(_)) => Refusal::new(ErrorReason::NotInitialized, self.lost_folder().unwrap_or_default()),
             Self::Member(pool) if pool.is_stopping() => {
                 Refusal::new(ErrorReason::MemberStopped, "this member is stopping; go on at another one")
             }

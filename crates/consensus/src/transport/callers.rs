@@ -1,11 +1,12 @@
 //! Checks on the callers of a member, and on the claims in their messages.
 
+use prost::Message;
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::PROTOCOL_VERSION;
 use super::server::{Served, gone};
-use crate::ids::{Identity, MemberId};
+use crate::ids::{ClusterId, Identity, MemberId};
 use crate::machine::Machine;
 use crate::pb;
 use crate::starts::Doubled;
@@ -36,6 +37,16 @@ fn check_header<'a>(identity: &Identity, header: Option<&'a pb::Header>) -> Resu
         )));
     }
     Ok(header)
+}
+
+/// Returns the member as which a call addresses its receiver, by the beginning of its body; `None`: it is no call of
+/// another member. A process that has lost its data folder learns so what the others take it for.
+#[must_use]
+pub fn addressee(body: &[u8]) -> Option<Identity> {
+    // Before each message of gRPC stand a byte and its length, and all ours begin with the header.
+    let header = pb::DigestsRequest::decode(body.get(5..)?).ok()?.header?;
+    let cluster = ClusterId::new(&header.cluster_id).ok()?;
+    (header.to > 0).then_some(Identity { cluster, member: MemberId(header.to) })
 }
 
 /// Turns the caller itself away, whatever it asks: it notes why.

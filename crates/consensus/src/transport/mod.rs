@@ -21,6 +21,7 @@ mod server;
 mod vouching;
 mod wire;
 
+pub use callers::addressee;
 pub(crate) use client::Network;
 pub(crate) use links::{Admission, Links};
 pub(crate) use open_lines::OpenLines;

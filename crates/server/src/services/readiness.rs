@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tessera_consensus::{Leadership, Refused, TAKES_PART};
+use tessera_consensus::{Identity, Leadership, Refused, TAKES_PART};
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -29,6 +29,13 @@ pub enum NotReady {
     /// It does not belong to a cluster.
     #[error("this member has not been admitted to a cluster; initialize the cluster, or add this member to one")]
     NotAdmitted,
+    /// It belongs to none, and others call it as a member.
+    #[error(
+        "this process has an empty data folder, and others take it for {taken_for}: if that member's disk was lost, remove it with \
+         `tessera cluster member remove {}` and add this process with `tessera cluster member add`; else this is a wrong \
+         folder or address", .taken_for.member
+    )]
+    FolderLost { taken_for: Identity },
     #[error("no leader is known; a quorum of members must be up and reach each other")]
     NoLeader,
     /// It leads, and has not caught up with what earlier leaders acknowledged, or no quorum confirms it.

@@ -99,7 +99,7 @@ async fn calls_are_counted_and_the_pages_tell() {
     // Advice to found a cluster would be a second one, of a member that is only starting.
     says("/readyz", [" 503 ", "is starting"]).await;
     says("/v1/map", [" 503 ", "MEMBER_STARTING"]).await;
-    shown.send_replace(Phase::Nobody);
+    shown.send_replace(Phase::Nobody(None));
     says("/readyz", [" 503 ", "not been admitted"]).await;
     says("/v1/map", [" 400 ", "tessera cluster init"]).await;
     shown.send_replace(Phase::Member(member.pool.clone()));
