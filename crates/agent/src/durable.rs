@@ -8,6 +8,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+/// Ending of the name of a file that is not complete yet.
+const UNFINISHED: &str = "new";
+
 /// Replaces the file by `content` so that a crash at any moment leaves the old or the new content: written beside it,
 /// fsynced, renamed, and the folder fsynced.
 ///
@@ -62,11 +65,17 @@ fn write_beside(path: &Path, content: &[u8]) -> io::Result<(PathBuf, File)> {
     Ok((beside, file))
 }
 
+/// Returns whether the file is one that was being written when its writer died.
+pub fn is_half_written(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == UNFINISHED)
+}
+
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let name =
         path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a file must have a name"))?;
     let mut beside = name.to_owned();
-    beside.push(".new");
+    beside.push(".");
+    beside.push(UNFINISHED);
     Ok(path.with_file_name(beside))
 }
 

@@ -114,8 +114,10 @@ pub(super) struct Inner {
     pub(super) copies: Mutex<Vec<wire::CheckpointSource>>,
     /// The places of the checkpoints from which workers resume, as the leader said last.
     pub(super) sources: Mutex<HashMap<CheckpointId, wire::CheckpointSource>>,
-    /// The time of the next sweep of the shared store.
+    /// The time of the next sweep of the node's disk.
     pub(super) sweep_due: Mutex<Instant>,
+    /// The time of the next sweep of the shared store.
+    pub(super) shared_sweep_due: Mutex<Instant>,
 }
 
 impl Shelf {
@@ -141,8 +143,9 @@ impl Shelf {
             copying: tokio::sync::Mutex::new(()),
             copies: Mutex::default(),
             sources: Mutex::default(),
+            sweep_due: Mutex::new(Instant::now()),
             // Not all agents at once.
-            sweep_due: Mutex::new(Instant::now() + LEFT_OVER.mul_f64(rand::random())),
+            shared_sweep_due: Mutex::new(Instant::now() + LEFT_OVER.mul_f64(rand::random())),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -186,7 +189,10 @@ impl Shelf {
         let id = id_of(part);
         let Some(known) = self.0.tickets.of(&id) else { return Ok(None) };
         match read_published(self.store(known.shared), &id).await {
-            Ok(published) => Ok(Some(told(part, made, &published, known.ticket, known.shared))),
+            Ok(published) => {
+                self.0.tickets.is_there(&id);
+                Ok(Some(told(part, made, &published, known.ticket, known.shared)))
+            }
             Err(Error::Missing { .. } | Error::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -231,13 +237,14 @@ impl Shelf {
     ) -> Result<SavedPart, Error> {
         let id = id_of(part);
         let announced = self.0.tickets.announce(id, shared.unwrap_or_else(rand::random), shared.is_some());
-        let ticket = announced.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
+        let announced = announced.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
         let published = match save(store, &id, folder, &self.0.limits).await {
             // An agent before this one had saved it, and could not tell.
             Err(Error::Exists { .. }) => read_published(store, &id).await?,
             saved => saved?,
         };
-        self.0.tickets.is_there(&id);
+        let ticket = announced.ticket;
+        announced.is_there();
         Ok(told(part, made, &published, ticket, shared.is_some()))
     }
 

@@ -91,6 +91,70 @@ async fn a_copy_that_cannot_be_made_leaves_no_ticket() {
     assert_eq!(two.shelf.0.tickets.of(&id_of(&part(1))), None);
 }
 
+/// Neither a program that leaves something there that cannot be kept, nor one that ends while it is saved.
+#[tokio::test]
+async fn a_save_that_does_not_come_to_its_end_leaves_no_ticket() {
+    let place = Place::with(None).await;
+    let written = place.written("so far");
+    let tickets = || fs::read_dir(place.data.path().join(TICKETS_FOLDER)).expect("readable").count();
+    {
+        let first = part(1);
+        let mut saving = std::pin::pin!(place.shelf.save(&first, Made::written(0), &written));
+        assert!(futures::poll!(&mut saving).is_pending());
+        assert_eq!(tickets(), 1, "it is announced");
+    }
+    assert_eq!((place.shelf.0.tickets.of(&id_of(&part(1))), tickets()), (None, 0), "the agent gave it up");
+    let _socket = std::os::unix::net::UnixListener::bind(written.join("socket")).expect("it can be made");
+    place.shelf.save(&part(2), Made::written(0), &written).await.expect_err("a socket cannot be kept");
+    assert_eq!((place.shelf.0.tickets.of(&id_of(&part(2))), tickets()), (None, 0), "it failed");
+}
+
+/// An agent ends in the middle of a save: the next one does not call it whole.
+#[tokio::test]
+async fn what_an_agent_did_not_bring_to_the_shared_store_is_not_called_whole_by_the_next() {
+    let store = tempfile::tempdir().expect("a folder");
+    let url = format!("file://{}", store.path().display());
+    let place = Place::with(Some(url.clone())).await;
+    let saved = place.shelf.save(&part(1), Made::written(0), &place.written("for all")).await.expect("it is saved");
+    let begun = place.shelf.0.tickets.announce(id_of(&part(2)), saved.ticket, true).expect("writable");
+    std::mem::forget(begun);
+    let config = CheckpointConfig { store: Some(url), ..CheckpointConfig::default() };
+    let next = Shelf::open(place.data.path(), &config).await.expect("it opens");
+    assert_eq!(next.kept(), BTreeSet::new(), "nobody has looked yet");
+    fs::rename(store.path().join("identity"), store.path().join("away")).expect("another share is mounted there");
+    next.sweep().await;
+    assert_eq!(next.0.tickets.unseen().len(), 2, "what another store lacks is not gone");
+    fs::rename(store.path().join("away"), store.path().join("identity")).expect("it is back");
+    next.sweep().await;
+    assert_eq!(next.kept(), BTreeSet::from([part(1)]));
+    assert_eq!(next.0.tickets.of(&id_of(&part(2))), None, "its ticket is gone");
+    assert_eq!(fs::read_dir(place.data.path().join(TICKETS_FOLDER)).expect("readable").count(), 1);
+}
+
+/// A store may be large: it is not looked through each time that expired output is looked for.
+#[tokio::test(start_paused = true)]
+async fn a_store_is_looked_through_now_and_then() {
+    let place = Place::with(None).await;
+    let left = place.data.path().join(STORE_FOLDER).join("7").join(id_of(&part(1)).to_string());
+    let leave = || {
+        fs::create_dir_all(&left).expect("writable");
+        fs::write(left.join("half"), "").expect("writable");
+        for path in [left.join("half"), left.clone()] {
+            let long_ago = std::time::SystemTime::now() - 2 * LEFT_OVER;
+            fs::File::open(path).expect("there").set_modified(long_ago).expect("writable");
+        }
+    };
+    leave();
+    place.shelf.sweep().await;
+    assert!(!left.exists(), "an agent that starts looks at once");
+    leave();
+    place.shelf.sweep().await;
+    assert!(left.exists());
+    tokio::time::advance(LEFT_OVER).await;
+    place.shelf.sweep().await;
+    assert!(!left.exists());
+}
+
 /// A checkpoint that the ledger has on a node is there or not, whatever became of the ticket beside it.
 #[tokio::test]
 async fn what_the_leader_misses_is_found_on_the_disk_or_said_not_to_be_there() {

@@ -2,6 +2,7 @@
 //! other nodes are copied to this one. The remains of unfinished saves, which nobody else sees, are removed too.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tessera_api::agent::part_of as part_of_name;
@@ -18,6 +19,8 @@ use super::tickets::ticket_of;
 
 /// Wait before a copy is tried again that could not be made.
 const AGAIN: Duration = Duration::from_secs(10);
+/// Interval of sweeps of the node's disk. All agents look through all of a shared store, so they do that less often.
+const ON_DISK: Duration = Duration::from_secs(900);
 
 /// The copies that were tried.
 #[derive(Default)]
@@ -98,8 +101,7 @@ impl Shelf {
             Ok(_) => {
                 let ticket = ticket_of(&source.ticket).unwrap_or(0);
                 let announced = self.0.tickets.announce(*id, ticket, false);
-                announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?;
-                self.0.tickets.is_there(id);
+                announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?.is_there();
                 Ok(true)
             }
             Err(Error::Missing { .. }) => Ok(false),
@@ -109,15 +111,6 @@ impl Shelf {
             }
             Err(error) => Err(error),
         }
-    }
-
-    fn may_sweep_shared(&self) -> bool {
-        let mut due = lock(&self.0.sweep_due);
-        let is_due = *due <= Instant::now();
-        if is_due {
-            *due = Instant::now() + LEFT_OVER;
-        }
-        is_due
     }
 
     async fn remove(&self, id: &CheckpointId) -> Result<(), Error> {
@@ -135,40 +128,60 @@ impl Shelf {
         let ticket = ticket_of(&source.ticket).unwrap_or(0);
         let copied = async {
             let announced = self.0.tickets.announce(*id, ticket, false);
-            announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?;
+            let announced = announced.map_err(|source| Error::Io { path: id.to_string().into(), source })?;
             let mut failed = None;
             for store in self.places(source) {
                 match copy(store.as_ref(), &self.0.disk, id, &self.0.background).await {
-                    Ok(_) => return Ok(()),
+                    Ok(_) => {
+                        announced.is_there();
+                        return Ok(());
+                    }
                     Err(error) => failed = Some(error),
                 }
             }
             Err(failed.unwrap_or(Error::Ended))
         };
         match self.measured(Operation::Copy, copied).await {
-            Ok(()) => {
-                tracing::info!(%id, "a copy of a checkpoint of another node is kept here");
-                self.0.tickets.is_there(id);
+            Ok(()) => tracing::info!(%id, "a copy of a checkpoint of another node is kept here"),
+            // Mostly the job is over by now, and its checkpoints are gone everywhere: the leader does not say it again.
+            Err(error) if error.is_gone() => {
+                tracing::debug!(%id, %error, "a checkpoint of another node is gone before it was copied");
             }
             Err(error) => {
-                // Mostly the job is over by now, and its checkpoints are gone everywhere: the leader does not say it again.
-                if error.is_gone() {
-                    tracing::debug!(%id, %error, "a checkpoint of another node is gone before it was copied");
-                } else {
-                    tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again");
-                }
-                if let Err(error) = self.0.tickets.is_given_up(id) {
-                    tracing::warn!(%id, %error, "the ticket of a checkpoint that is not kept cannot be removed");
-                }
+                tracing::warn!(%id, %error, "a checkpoint of another node cannot be copied; the leader says it again");
             }
         }
     }
 
-    /// Removes what saves left that never came to their end, now and then. All agents look through all of a shared
-    /// store, so they do it seldom.
+    /// Looks into the shared store for what an agent before this one was to keep there. What is there has been told, or
+    /// the leader says that nobody needs it; the ticket of what is not there goes. Another store under that name, or
+    /// one that does not answer, says nothing about it.
+    async fn look_for_unseen(&self) {
+        let Some(shared) = &self.0.shared else { return };
+        for (id, store) in self.0.tickets.unseen() {
+            if shared.is(&store.to_be_bytes()).await.is_err() {
+                return;
+            }
+            let gone = match shared.objects().get_manifest(&id).await {
+                Ok(_) => {
+                    self.0.tickets.is_there(&id);
+                    continue;
+                }
+                Err(Error::Missing { .. }) => self.0.tickets.never_came(&id),
+                Err(_) => return,
+            };
+            if let Err(error) = gone {
+                tracing::warn!(%id, %error, "the ticket of a checkpoint that is not kept cannot be removed");
+            }
+        }
+    }
+
+    /// Removes what saves left that never came to their end, seldom: a store is looked through from end to end.
     pub async fn sweep(&self) {
-        let shared = self.0.shared.as_ref().filter(|_| self.may_sweep_shared()).map(SharedStore::objects);
-        let stores = [Some(&self.0.disk), shared];
+        self.look_for_unseen().await;
+        let disk = is_due(&self.0.sweep_due, ON_DISK).then_some(&self.0.disk);
+        let shared = self.0.shared.as_ref().filter(|_| is_due(&self.0.shared_sweep_due, LEFT_OVER));
+        let stores = [disk, shared.map(SharedStore::objects)];
         for store in stores.into_iter().flatten() {
             match store.sweep(LEFT_OVER).await {
                 Ok(removed) if removed.is_empty() => {}
@@ -177,6 +190,16 @@ impl Shelf {
             }
         }
     }
+}
+
+/// Returns whether it is time for what is done at an interval; from now on it is not, for that long.
+fn is_due(due: &Mutex<Instant>, interval: Duration) -> bool {
+    let (mut due, now) = (lock(due), Instant::now());
+    let is_due = *due <= now;
+    if is_due {
+        *due = now + interval;
+    }
+    is_due
 }
 
 #[cfg(test)]
