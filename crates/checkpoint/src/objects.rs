@@ -16,7 +16,7 @@ use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 use tessera_objects::Place;
 
-use crate::emptied::remove_emptied;
+use crate::emptied::{lost_its_folder, remove_emptied, remove_if_empty, sync_above};
 use crate::published::{Hash, LARGEST_MANIFEST};
 use crate::space::Space;
 use crate::store::read_stored;
@@ -31,6 +31,9 @@ const IDENTITY: &str = "identity";
 const COMPARED: usize = 1 << 18;
 
 const REMOVED_AT_ONCE: usize = 8;
+
+/// The number of times that an object is put whose folder is removed just then.
+const PUTS: usize = 32;
 
 /// A checkpoint store in a folder or a bucket.
 #[derive(Clone, Debug)]
@@ -194,6 +197,18 @@ impl Objects {
         tokio::fs::metadata(self.folder_of(id)?).await.and_then(|about| about.modified()).ok()
     }
 
+    /// Puts an object. The folder of its job, which this makes where it is not there, may be removed as empty before it
+    /// holds anything.
+    async fn put(&self, key: &Key, bytes: Bytes, mode: PutMode) -> object_store::Result<()> {
+        for _ in 1..PUTS {
+            match self.at.objects().put_opts(key, bytes.clone().into(), mode.clone().into()).await {
+                Err(error) if lost_its_folder(&error) => {}
+                put => return put.map(drop),
+            }
+        }
+        self.at.objects().put_opts(key, bytes.into(), mode.into()).await.map(drop)
+    }
+
     async fn remove(&self, keys: Vec<Key>) -> Result<(), Error> {
         let removing = futures::stream::iter(keys).map(|key| async move {
             match self.at.objects().delete(&key).await {
@@ -237,8 +252,8 @@ impl Store for Objects {
     }
 
     async fn put_chunk(&self, id: &CheckpointId, index: u32, hash: &Hash, bytes: Bytes) -> Result<(), Error> {
-        let put = self.at.objects().put(&self.chunk(id, index, hash), bytes.into()).await;
-        put.map(drop).map_err(|error| self.error(error))
+        let put = self.put(&self.chunk(id, index, hash), bytes, PutMode::Overwrite).await;
+        put.map_err(|error| self.error(error))
     }
 
     async fn begun(&self, job: u64) -> Result<Vec<CheckpointId>, Error> {
@@ -302,9 +317,11 @@ impl Store for Objects {
     }
 
     async fn put_manifest(&self, id: &CheckpointId, manifest: Bytes) -> Result<(), Error> {
-        let options = PutOptions::from(PutMode::Create);
-        match self.at.objects().put_opts(&self.key(id, MANIFEST), manifest.into(), options).await {
-            Ok(_) => Ok(()),
+        match self.put(&self.key(id, MANIFEST), manifest, PutMode::Create).await {
+            Ok(()) => match self.folder_of(id) {
+                Some(folder) => sync_above(folder).await,
+                None => Ok(()),
+            },
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                 Err(Error::Exists { place: self.at.url().to_owned(), id: *id })
             }
@@ -347,9 +364,11 @@ impl Store for Objects {
         let Some(folder) = self.folder_of(id) else { return Ok(()) };
         // Files that were being written when their writer died are listed by nobody.
         match tokio::fs::remove_dir_all(&folder).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(folder)(error)),
-            _ => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io(folder)(error)),
+            _ => {}
         }
+        let of_job = folder.parent().map(Path::to_owned).unwrap_or_default();
+        remove_if_empty(of_job).await
     }
 
     async fn sweep(&self, older_than: Duration) -> Result<Vec<CheckpointId>, Error> {

@@ -1,5 +1,8 @@
 //! Whatever breaks at whatever step: a checkpoint is complete or absent, and a folder restored or not there.
 
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tessera_checkpoint::{Error, Store, copy, read_published, restore, save};
@@ -123,13 +126,40 @@ async fn a_job_without_checkpoints_leaves_no_folder() {
     }
     let of_job = shelf.folder.path().join(id(1).job.to_string());
     shelf.objects.delete(&id(1)).await.expect("it is removed");
-    shelf.objects.sweep(Duration::ZERO).await.expect("it answers");
     assert_eq!(shelf.objects.list(None).await.expect("it answers"), [id(2)]);
     shelf.objects.delete(&id(2)).await.expect("it is removed");
+    assert!(!of_job.exists(), "its last checkpoint is gone");
+    fs::create_dir(&of_job).expect("the agent died before it removed it");
     shelf.objects.sweep(Duration::from_secs(3600)).await.expect("it answers");
-    assert!(of_job.exists(), "somebody may be about to save in it");
+    assert!(of_job.exists(), "it is looked at later");
     shelf.objects.sweep(Duration::ZERO).await.expect("it answers");
     assert!(!of_job.exists());
+}
+
+/// Other agents of a shared folder remove the last checkpoint of the job meanwhile, at every moment.
+#[tokio::test]
+async fn the_removal_of_an_emptied_folder_hinders_no_save() {
+    let (folder, shelf) = (tempfile::tempdir().expect("a folder"), Shelf::new());
+    fs::write(folder.path().join("step"), "1200").expect("written");
+    let (of_job, over) = (shelf.folder.path().join(id(1).job.to_string()), Arc::new(AtomicBool::new(false)));
+    let removing = std::thread::spawn({
+        let over = Arc::clone(&over);
+        move || {
+            let mut removed = 0;
+            while !over.load(Ordering::Relaxed) {
+                removed += u64::from(fs::remove_dir(&of_job).is_ok());
+            }
+            removed
+        }
+    });
+    for sequence in 1..200 {
+        let saved = save(&shelf.objects, &id(sequence), folder.path(), &small_chunks()).await;
+        let saved = saved.expect("it is saved");
+        assert_eq!(read_published(&shelf.objects, &id(sequence)).await.expect("it is whole"), saved);
+        shelf.objects.delete(&id(sequence)).await.expect("it is removed");
+    }
+    over.store(true, Ordering::Relaxed);
+    assert!(removing.join().expect("it ends") > 0, "it was removed by others, too");
 }
 
 #[tokio::test]
