@@ -49,7 +49,7 @@ use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::socket::ask_status;
 use crate::worker::spare::Spare;
-use crate::worker::{AccountError, Accounts, Fence, RunAs, Straggler, closed_to_others, inherited_environment};
+use crate::worker::{AccountError, Accounts, Ended, Fence, RunAs, Straggler, closed_to_others, inherited_environment};
 
 /// An agent cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -254,7 +254,8 @@ impl Agent {
         tasks.once("spare", async move { ahead.make_spare().await });
         let keeper = TermKeeper::new(self.identity, self.config.node_name.clone(), self.config.data_dir.clone());
         let (output_retention, of_pool) = watch::channel(None);
-        let host = ProcessHost { launcher, keeper, boot_id: self.boot_id, output_retention };
+        let ended = Ended::new(self.folders.clone());
+        let host = ProcessHost { launcher, keeper, ended: ended.clone(), boot_id: self.boot_id, output_retention };
         let retention = Retention { of_node: self.config.limits.output_retention, of_pool };
         let turns = TurnBook::new(self.config.time_slicing);
         for table in Table::of(&self.devices, &self.folders, &turns, &address) {
@@ -274,7 +275,7 @@ impl Agent {
         if let Some(inbound) = self.http {
             tasks.once("http", serve_http(inbound, address.clone(), meters, names, end.clone()));
         }
-        tasks.once("cleaning", remove_expired(self.folders, self.shelf, retention, end.clone()));
+        tasks.once("cleaning", remove_expired(ended, self.shelf, retention, end.clone()));
         see_off_stragglers(&workers, self.config.limits.kill_confirmation, &tasks, &end);
         let conduct = Conduct { node, workers, connector: self.connector, random: StdRng::from_os_rng() };
         conduct.run(host, (address, inbox), tasks, end).await;

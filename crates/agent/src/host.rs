@@ -25,7 +25,7 @@ use crate::supervisor::message::Request;
 use crate::supervisor::status::{Cause, Status};
 use crate::worker::launch::Launcher;
 use crate::worker::link::Link;
-use crate::worker::{Fence, Lease, StopPolicy, Term, WorkerId};
+use crate::worker::{Ended, Fence, Lease, StopPolicy, Term, WorkerId};
 
 /// Wait before a node that had no room for a status is told again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -176,6 +176,7 @@ pub(crate) async fn tell_node(node: &Address<Input>, event: Event) {
 pub(crate) struct ProcessHost {
     pub launcher: Launcher,
     pub keeper: TermKeeper,
+    pub ended: Ended,
     pub boot_id: String,
     /// The time for which the pool has output kept; `None`: no leader has said it yet.
     pub output_retention: watch::Sender<Option<Duration>>,
@@ -238,9 +239,9 @@ impl Host for ProcessHost {
     }
 
     fn forget(&self, worker: WorkerId, retention: Option<Duration>) -> BoxFuture<'static, ()> {
-        let folder = self.launcher.folders.of(worker);
+        let ended = self.ended.clone();
         Box::pin(async move {
-            let settled = tokio::task::spawn_blocking(move || folder.settle(retention)).await;
+            let settled = tokio::task::spawn_blocking(move || ended.settle(worker, retention)).await;
             if let Err(error) = settled.map_err(io::Error::other).flatten() {
                 tracing::warn!(%worker, %error, "a worker's end cannot be noted; it will be reported again");
             }

@@ -271,9 +271,10 @@ struct LogReader {
 }
 
 impl LogReader {
-    /// Returns whether nothing will be written any more: the worker is over.
+    /// Returns whether nothing will be written any more: the worker is over. One that could not be started may have left
+    /// no status.
     fn is_over(&self) -> bool {
-        matches!(Status::load(self.folder.path()), Ok(Some(status)) if status.is_final())
+        self.folder.is_settled() || matches!(Status::load(self.folder.path()), Ok(Some(status)) if status.is_final())
     }
 
     /// Offset behind the last byte.

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::checkpoints::Shelf;
-use crate::worker::folder::WorkerFolders;
+use crate::worker::Ended;
 
 /// The interval at which expired output is looked for.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -31,11 +31,11 @@ impl Retention {
 }
 
 /// Removes them until `end`: now and then, and at once when the pool says something new.
-pub async fn remove_expired(folders: WorkerFolders, shelf: Shelf, mut retention: Retention, end: CancellationToken) {
+pub async fn remove_expired(ended: Ended, shelf: Shelf, mut retention: Retention, end: CancellationToken) {
     loop {
         shelf.sweep().await;
-        let (own, usual) = (folders.clone(), retention.now());
-        match tokio::task::spawn_blocking(move || own.remove_expired(usual)).await.map_err(io::Error::other).flatten() {
+        let (ended, usual) = (ended.clone(), retention.now());
+        match tokio::task::spawn_blocking(move || ended.remove_expired(usual)).await.map_err(io::Error::other).flatten() {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed output whose time was over"),
             Err(error) => tracing::warn!(%error, "old output cannot be removed"),

@@ -13,12 +13,13 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use super::environment::VCARD_FILE;
-use super::folder::{CLOSED, ORDER_FILE, WORK_FOLDER, WorkerFolder, WorkerFolders};
+use super::folder::{CLOSED, ORDER_FILE, WORK_FOLDER, WorkerFolder, WorkerFolders, remove_if_there};
+use super::id::WorkerId;
 use super::slices_file;
 use crate::supervisor::output::Stream;
 use crate::supervisor::{LAUNCH_FILE, LOCK_FILE, LOG_FILE};
 
-/// Prefix of the names of such folders; no worker's name begins with it.
+/// Prefix of the names of such folders, and of those that are nobody's any more; no worker's name begins with it.
 const PREFIX: &str = ".blank-";
 
 /// A folder that is nobody's yet. It goes with this value unless it was given a name.
@@ -82,7 +83,22 @@ fn name_anew(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 impl WorkerFolders {
-    /// Removes folders that were made ahead by an agent that is gone. One that stays is in nobody's way.
+    /// Removes the folder of a worker in one step for whoever looks: one of which half is gone would be taken for that
+    /// of a worker of which nobody knows how it stands.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(super) fn discard(&self, worker: WorkerId) -> io::Result<()> {
+        let nobodys = self.path().join(format!("{PREFIX}{worker}"));
+        match fs::rename(self.of(worker).path(), &nobodys) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
+        remove_if_there(&nobodys)
+    }
+
+    /// Removes folders that an agent that is gone had made ahead, and those that it did not come to remove. One that
+    /// stays is in nobody's way.
     pub fn remove_blank(&self) {
         for entry in fs::read_dir(self.path()).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))
@@ -97,7 +113,7 @@ impl WorkerFolders {
 #[cfg(test)]
 impl WorkerFolders {
     /// The folder of a worker, as its launch makes it.
-    pub(crate) fn create(&self, worker: super::id::WorkerId) -> io::Result<WorkerFolder> {
+    pub(crate) fn create(&self, worker: WorkerId) -> io::Result<WorkerFolder> {
         let folder = self.of(worker);
         BlankFolder::make(self)?.give_to(&folder)?;
         Ok(folder)
@@ -106,7 +122,6 @@ impl WorkerFolders {
 
 #[cfg(test)]
 mod tests {
-    use super::super::id::WorkerId;
     use super::*;
     use tessera_ledger::{AllocationId, Epoch, Rank};
 

@@ -30,7 +30,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use prost::Message;
 use serde::{Deserialize, Serialize};
@@ -41,12 +40,10 @@ use tessera_ledger::wire::{WireEnum, enum_from_wire};
 use super::account::Account;
 use super::environment::VCARD_FILE;
 use super::id::WorkerId;
-use crate::boot::unix_millis;
 use crate::durable;
 use crate::supervisor::status::Status;
 
 pub(super) const ORDER_FILE: &str = "order.pb";
-const SETTLED_FILE: &str = "settled.json";
 /// The folders of all workers, below the data folder.
 const FOLDER: &str = "workers";
 /// Folder in which the program starts, below the worker's folder.
@@ -59,8 +56,6 @@ const PROGRESS_FILE: &str = "progress";
 const PASSABLE: u32 = 0o711;
 /// A folder for the agent's user alone.
 pub(super) const CLOSED: u32 = 0o700;
-/// The time for which it is remembered that output was there and is not kept any more.
-const MEMORY_OF_EXPIRED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The folder that holds the folders of all workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,24 +74,6 @@ struct NotedSave {
     ticket: String,
     shared: bool,
     mode: i32,
-}
-
-/// The retention of a settled worker's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Settled {
-    /// The time at which the agent noted that the worker is over, in milliseconds since the Unix epoch.
-    settled_unix_ms: u64,
-    /// Until when output is kept, or was; `None`: its job does not say, so that it goes by what holds when one looks.
-    expires_unix_ms: Option<u64>,
-    removed: bool,
-}
-
-impl Settled {
-    /// Until when output is kept where `usual` holds for jobs that do not say; `None`: nobody knows yet.
-    fn expiry(&self, usual: Option<Duration>) -> Option<u64> {
-        let by_usual = || usual.map(|usual| self.settled_unix_ms.saturating_add(millis(usual)));
-        self.expires_unix_ms.or_else(by_usual)
-    }
 }
 
 /// One worker that was found. Its folder's name alone says that it may be there: what cannot be read is not taken for
@@ -149,36 +126,15 @@ impl WorkerFolders {
     /// # Errors
     /// When the folder cannot be read.
     pub fn search(&self) -> io::Result<Vec<FoundWorker>> {
-        let all = self.all()?.into_iter().filter(|(_, folder)| folder.settled().is_none());
+        let all = self.all()?.into_iter().filter(|(_, folder)| !folder.is_settled());
         Ok(all.map(|(worker, folder)| folder.look(worker)).collect())
-    }
-
-    /// Removes output whose time is over, and the memory of output that is long gone. `usual`: how long the output of
-    /// jobs is kept that do not say; `None`: that is not known yet, and theirs stays.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
-    pub fn remove_expired(&self, usual: Option<Duration>) -> io::Result<usize> {
-        let now = unix_millis();
-        let mut removed = 0;
-        for (_, folder) in self.all()? {
-            let Some(settled) = folder.settled() else { continue };
-            let Some(expiry) = settled.expiry(usual) else { continue };
-            if !settled.removed && expiry <= now {
-                folder.empty(Settled { expires_unix_ms: Some(expiry), ..settled })?;
-                removed += 1;
-            } else if settled.removed && expiry.saturating_add(millis(MEMORY_OF_EXPIRED)) <= now {
-                fs::remove_dir_all(folder.path())?;
-            }
-        }
-        Ok(removed)
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
 
-    fn all(&self) -> io::Result<Vec<(WorkerId, WorkerFolder)>> {
+    pub(super) fn all(&self) -> io::Result<Vec<(WorkerId, WorkerFolder)>> {
         let mut folders = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
@@ -323,50 +279,6 @@ impl WorkerFolder {
             Err(error) => Err(error),
         }
     }
-
-    /// Notes that the worker is settled and its output is kept for a while: as long as its job says, if it does.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn settle(&self, retention: Option<Duration>) -> io::Result<()> {
-        if !self.0.exists() {
-            return Ok(());
-        }
-        // What the job goes on from lies in a store by now, and may be large.
-        remove_if_there(&self.checkpoint())?;
-        self.remove_restored()?;
-        remove_if_there(&self.snapshots())?;
-        let now = unix_millis();
-        let expires_unix_ms = retention.map(|retention| now.saturating_add(millis(retention)));
-        self.write_settled(Settled { settled_unix_ms: now, expires_unix_ms, removed: false })
-    }
-
-    /// Returns whether there was output that is not kept any more.
-    #[must_use]
-    pub fn is_expired(&self) -> bool {
-        self.settled().is_some_and(|settled| settled.removed)
-    }
-
-    fn write_settled(&self, settled: Settled) -> io::Result<()> {
-        durable::replace(&self.file(SETTLED_FILE), &serde_json::to_vec(&settled)?)
-    }
-
-    fn settled(&self) -> Option<Settled> {
-        serde_json::from_slice(&fs::read(self.file(SETTLED_FILE)).ok()?).ok()
-    }
-
-    /// Removes everything but the note that there was something.
-    fn empty(&self, settled: Settled) -> io::Result<()> {
-        self.write_settled(Settled { removed: true, ..settled })?;
-        for entry in fs::read_dir(&self.0)? {
-            let entry = entry?;
-            if entry.file_name() == SETTLED_FILE {
-                continue;
-            }
-            if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
-        }
-        Ok(())
-    }
 }
 
 pub(super) fn remove_if_there(folder: &Path) -> io::Result<()> {
@@ -374,10 +286,6 @@ pub(super) fn remove_if_there(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
 #[cfg(test)]

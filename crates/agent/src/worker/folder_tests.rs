@@ -72,51 +72,6 @@ fn a_folder_opens_to_its_worker_and_closes_after_it() {
     assert_eq!(mode(folder.path()), CLOSED);
 }
 
-#[test]
-fn output_outlives_the_worker_for_as_long_as_was_said() {
-    let (_data, folders) = folders();
-    let folder = begun(&folders);
-    fs::write(folder.file("stdout.00000000000000000000"), "x").expect("writable");
-    folder.settle(Some(Duration::from_secs(3600))).expect("writable");
-    assert!(folders.search().expect("readable").is_empty(), "settled workers are not found again");
-    assert_eq!(folders.remove_expired(None).expect("readable"), 0);
-    assert!(folder.file("stdout.00000000000000000000").exists() && !folder.is_expired());
-    folder.settle(Some(Duration::ZERO)).expect("writable");
-    assert_eq!(folders.remove_expired(None).expect("readable"), 1);
-    assert!(!folder.file("stdout.00000000000000000000").exists() && folder.is_expired());
-    assert_eq!(folders.remove_expired(None).expect("readable"), 0, "removed once");
-}
-
-#[test]
-fn output_of_a_job_that_does_not_say_goes_by_what_the_pool_says_now() {
-    let (_data, folders) = folders();
-    let folder = begun(&folders);
-    folder.settle(None).expect("writable");
-    assert_eq!(folders.remove_expired(None).expect("readable"), 0, "nobody has said how long");
-    assert_eq!(folders.remove_expired(Some(Duration::from_secs(3600))).expect("readable"), 0);
-    assert!(!folder.is_expired());
-    assert_eq!(folders.remove_expired(Some(Duration::ZERO)).expect("readable"), 1, "it was settled before the change");
-    assert!(folder.is_expired());
-    assert_eq!(folders.remove_expired(Some(Duration::from_secs(3600))).expect("readable"), 0, "removed once");
-
-    folder.settle(Some(Duration::from_secs(3600))).expect("writable");
-    assert_eq!(folders.remove_expired(Some(Duration::ZERO)).expect("readable"), 0, "its job has said how long");
-}
-
-#[test]
-fn output_of_a_job_that_says_how_long_is_kept_for_that() {
-    let (_data, folders) = folders();
-    let folder = begun(&folders);
-    let note = |expires: u64| {
-        let noted = format!(r#"{{"settled_unix_ms":1,"expires_unix_ms":{expires},"removed":false}}"#);
-        fs::write(folder.file(SETTLED_FILE), noted)
-    };
-    note(unix_millis() + 3_600_000).expect("writable");
-    assert_eq!(folders.remove_expired(Some(Duration::ZERO)).expect("readable"), 0);
-    note(1).expect("writable");
-    assert_eq!(folders.remove_expired(Some(Duration::from_secs(3600))).expect("readable"), 1);
-}
-
 /// An agent is started anew while its supervisor makes an image, and asks for one, too.
 #[test]
 fn an_image_that_is_being_made_is_left_alone_and_those_before_it_are_removed() {
@@ -131,6 +86,6 @@ fn an_image_that_is_being_made_is_left_alone_and_those_before_it_are_removed() {
     folder.remove_snapshots_to(3).expect("removed");
     assert!(!folder.snapshot(3).exists());
     assert_eq!(fs::read_to_string(folder.snapshot(4).join("image/pages")).expect("untouched"), "half");
-    folder.settle(Some(Duration::from_secs(1))).expect("settled");
+    folder.settle(None).expect("settled");
     assert!(!folder.snapshots().exists());
 }

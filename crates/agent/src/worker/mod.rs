@@ -4,6 +4,7 @@
 mod account;
 mod below;
 mod blank;
+mod ended;
 mod environment;
 pub mod folder;
 mod going_on;
@@ -13,6 +14,7 @@ pub mod launch;
 mod launch_error;
 pub mod link;
 mod program;
+mod settled;
 mod slices_file;
 pub(crate) mod socket;
 pub mod spare;
@@ -25,6 +27,7 @@ mod written;
 
 pub use account::{Account, AccountError, Accounts, LEAST_UID, NotARange, Person, RunAs, UserIds, closed_to_others};
 
+pub use ended::Ended;
 pub(crate) use environment::{
     INHERITED, WORKER_DIR, falls_back, has_servers, inherited as inherited_environment, is_cooperative, is_elastic,
     is_transparent,

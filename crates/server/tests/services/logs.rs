@@ -106,6 +106,22 @@ async fn a_follower_may_come_before_the_job_has_started() {
     assert_eq!(read(&mut stream, 0, 99).await.expect("it has started"), "hello\n");
 }
 
+/// The agent keeps no folder of it any more.
+#[tokio::test]
+async fn output_of_which_the_node_knows_nothing_any_more_is_said_to_be_over() {
+    let cluster = Cluster::of(1).await;
+    let (_written, seen) = watch::channel(None);
+    let agent = FakeAgent::start(seen);
+    let (job, place, allocation) = running(&cluster, &agent).await;
+    let clients = &cluster.members[0].clients;
+    let unknown = read(&mut open(clients, request(job, 0, false)).await, 0, 1).await;
+    assert_refused(unknown, Code::NotFound, ErrorReason::WorkerUnknown);
+    let exit = tessera_testkit::exit(StopCause::Exited, Some(0));
+    report(&cluster, place, allocation, Observation::Stopped(exit)).await;
+    let expired = read(&mut open(clients, request(job, 0, false)).await, 0, 1).await;
+    assert_refused(expired, Code::NotFound, ErrorReason::OutputExpired);
+}
+
 #[tokio::test]
 async fn a_node_that_does_not_answer_is_named() {
     let cluster = Cluster::of(1).await;

@@ -32,6 +32,8 @@ pub(in crate::services) struct Location {
     pub address: String,
     /// True if its agent may not have heard of the worker yet.
     pub perhaps_unknown: bool,
+    /// True if the worker has run and is over: an agent that knows nothing of it does not keep its output any more.
+    pub has_ended: bool,
 }
 
 /// Finds the output of a worker; `None` when the job has not been tried yet and the reader wants to wait for that.
@@ -54,6 +56,7 @@ pub(in crate::services) fn locate(state: &State, wanted: &Wanted) -> Result<Opti
         node: node.description.name.clone(),
         address: node.description.address.clone(),
         perhaps_unknown: is_held(state, attempt, wanted.rank),
+        has_ended: attempt.started_at.and(attempt.ended_at).is_some(),
     }))
 }
 

@@ -71,7 +71,7 @@ impl Proxy {
             let status = match self.converse(&location).await {
                 Ended::Done | Ended::Left => return Ok(()),
                 Ended::Refused(status) if self.may_come_yet(&status, &location) => status,
-                Ended::Refused(status) => return Err(status),
+                Ended::Refused(status) => return Err(expired(&location, status)),
                 Ended::Unreachable(status) => unreachable(&location, &status),
             };
             if self.offset != before {
@@ -141,6 +141,20 @@ fn judge(status: Status) -> Ended {
         (None, Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal) => Ended::Unreachable(status),
         (None, _) => Ended::Refused(status),
     }
+}
+
+/// Says of a worker that has run, and of which its node knows nothing, that its output was kept as long as it had to
+/// be.
+fn expired(location: &Location, status: Status) -> Status {
+    if !location.has_ended || reason_of(&status) != Some(ErrorReason::WorkerUnknown) {
+        return status;
+    }
+    let sentence = format!(
+        "the output of attempt {} was kept on node {:?} as long as its job, its node or the pool says, and nothing of it \
+         is there any more",
+        location.attempt, location.node
+    );
+    refusal::because(ErrorReason::OutputExpired, sentence)
 }
 
 fn unreachable(location: &Location, status: &Status) -> Status {

@@ -1,0 +1,107 @@
+//! What stays of a worker's folder once the worker is settled in the ledger, and until when.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::folder::{WorkerFolder, remove_if_there};
+use crate::boot::unix_millis;
+use crate::durable;
+
+const SETTLED_FILE: &str = "settled.json";
+/// The least time for which the folder of a settled worker stays, however short its output is kept. An order that is
+/// late, from a leader that is none any more or after a clock was set, finds by it that the worker was here before, and
+/// does not start it a second time.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// The retention of a settled worker's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Settled {
+    /// The time at which the agent noted that the worker is over, in milliseconds since the Unix epoch.
+    pub settled_unix_ms: u64,
+    /// Until when output is kept, or was; `None`: its job does not say, so that it goes by what holds when one looks.
+    pub expires_unix_ms: Option<u64>,
+    pub removed: bool,
+}
+
+impl Settled {
+    /// Until when output is kept where `usual` holds for jobs that do not say; `None`: nobody knows yet.
+    pub fn expiry(&self, usual: Option<Duration>) -> Option<u64> {
+        let by_usual = || usual.map(|usual| self.settled_unix_ms.saturating_add(millis(usual)));
+        self.expires_unix_ms.or_else(by_usual)
+    }
+
+    /// Until when the worker is remembered at least.
+    pub const fn remembered_until(&self) -> u64 {
+        self.settled_unix_ms.saturating_add(millis(REMEMBERED))
+    }
+}
+
+impl WorkerFolder {
+    /// Notes that the worker is settled and its output is kept for a while, as long as its job says, if it does.
+    /// Answers the note; `None`: the worker has no folder.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(super) fn settle(&self, retention: Option<Duration>) -> io::Result<Option<Settled>> {
+        if !self.path().exists() {
+            return Ok(None);
+        }
+        // What the job goes on from lies in a store by now, and may be large.
+        remove_if_there(&self.checkpoint())?;
+        self.remove_restored()?;
+        remove_if_there(&self.snapshots())?;
+        let now = unix_millis();
+        let expires_unix_ms = retention.map(|retention| now.saturating_add(millis(retention)));
+        let settled = Settled { settled_unix_ms: now, expires_unix_ms, removed: false };
+        self.note_settled(settled)?;
+        Ok(Some(settled))
+    }
+
+    /// Returns whether the worker is settled in the ledger.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled().is_some()
+    }
+
+    /// Returns whether there was output that is not kept any more.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.settled().is_some_and(|settled| settled.removed)
+    }
+
+    fn note_settled(&self, settled: Settled) -> io::Result<()> {
+        durable::replace(&self.file(SETTLED_FILE), &serde_json::to_vec(&settled)?)
+    }
+
+    pub(super) fn settled(&self) -> Option<Settled> {
+        serde_json::from_slice(&fs::read(self.file(SETTLED_FILE)).ok()?).ok()
+    }
+
+    /// Removes everything but the note that there was something; answers that.
+    pub(super) fn empty(&self, settled: Settled) -> io::Result<Settled> {
+        let settled = Settled { removed: true, ..settled };
+        self.note_settled(settled)?;
+        self.remove_all_but(&[self.file(SETTLED_FILE)])?;
+        Ok(settled)
+    }
+
+    fn remove_all_but(&self, kept: &[PathBuf]) -> io::Result<()> {
+        for entry in fs::read_dir(self.path())? {
+            let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+            if kept.contains(&path) {
+                continue;
+            }
+            if kind.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+        Ok(())
+    }
+}
+
+const fn millis(duration: Duration) -> u64 {
+    // A longer time is none that anybody waits for.
+    let millis = duration.as_millis();
+    if millis > u64::MAX as u128 / 2 { u64::MAX / 2 } else { millis as u64 }
+}
