@@ -74,6 +74,29 @@ fn said(folder: &WorkerFolder) -> PathBuf {
     Stream::Stdout.file(folder.path(), 0)
 }
 
+fn names(folder: &WorkerFolder) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).expect("readable").flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn of_a_job_that_has_ended_only_what_somebody_reads_stays() {
+    let place = Place::new();
+    let output = "stdout.00000000000000000000";
+    let folder = place.folders.of(place.settled(1, None));
+    assert_eq!(names(&folder), ["settled.json", "status.json", output]);
+    let worker = place.ended(2);
+    let folder = place.folders.of(worker);
+    fs::write(folder.work().join("script"), "true").expect("writable");
+    fs::write(folder.file(LOG_FILE), "the card is hot").expect("writable");
+    place.ended.settle(worker, None).expect("writable");
+    assert_eq!(names(&folder), ["settled.json", "status.json", output, LOG_FILE, "work"]);
+    let found = place.folders.search().expect("readable");
+    assert!(found.is_empty(), "settled workers are not found again: {found:?}");
+}
+
 #[test]
 fn output_outlives_the_worker_for_as_long_as_was_said() {
     let place = Place::new();

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! While the worker lives, others may pass through the folder and read nothing in it (mode 0711); what is not the
-//! worker's own can be read by the agent's user only. Once the worker is over, nobody else may pass (0700).
+//! worker's own can be read by the agent's user only. Once the worker is over, nobody else may pass (0700). Once it is
+//! settled, only status.json, settled.json and what is not empty of supervisor.log, output and work/ stays.
 
 use std::fs;
 use std::io;

@@ -1,8 +1,9 @@
-//! What stays of a worker's folder once the worker is settled in the ledger, and until when.
+//! What stays of a worker's folder once the worker is settled in the ledger, and until when: what somebody may still
+//! read, and nothing else.
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::folder::{WorkerFolder, remove_if_there};
 use crate::boot::unix_millis;
 use crate::durable;
+use crate::supervisor::LOG_FILE;
+use crate::supervisor::output::Stream;
+use crate::supervisor::status::STATUS_FILE;
 
 const SETTLED_FILE: &str = "settled.json";
 /// The least time for which the folder of a settled worker stays, however short its output is kept. An order that is
@@ -41,8 +45,8 @@ impl Settled {
 }
 
 impl WorkerFolder {
-    /// Notes that the worker is settled and its output is kept for a while, as long as its job says, if it does.
-    /// Answers the note; `None`: the worker has no folder.
+    /// Notes that the worker is settled and its output is kept for a while, as long as its job says, if it does; and
+    /// removes what nobody reads any more. Answers the note; `None`: the worker has no folder.
     ///
     /// # Errors
     /// What the file system says.
@@ -58,7 +62,21 @@ impl WorkerFolder {
         let expires_unix_ms = retention.map(|retention| now.saturating_add(millis(retention)));
         let settled = Settled { settled_unix_ms: now, expires_unix_ms, removed: false };
         self.note_settled(settled)?;
+        self.remove_all_but(&self.still_read()?)?;
         Ok(Some(settled))
+    }
+
+    /// What is read of a settled worker: its output, what its supervisor complained about, its own files, and how it
+    /// ended, which is what a late order for it is answered with. What is empty says nothing.
+    fn still_read(&self) -> io::Result<Vec<PathBuf>> {
+        let mut read = vec![self.file(LOG_FILE), self.work()];
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let offsets = stream.offsets(self.path())?;
+            read.extend(offsets.into_iter().map(|offset| stream.file(self.path(), offset)));
+        }
+        read.retain(|path| !is_empty(path));
+        read.extend([STATUS_FILE, SETTLED_FILE].map(|name| self.file(name)));
+        Ok(read)
     }
 
     /// Returns whether the worker is settled in the ledger.
@@ -98,6 +116,15 @@ impl WorkerFolder {
         }
         Ok(())
     }
+}
+
+/// Returns whether nothing is in a file or folder; what cannot be looked at may hold something.
+fn is_empty(path: &Path) -> bool {
+    let about = fs::symlink_metadata(path);
+    about.is_ok_and(|about| match about.is_dir() {
+        true => fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
+        false => about.len() == 0,
+    })
 }
 
 const fn millis(duration: Duration) -> u64 {
