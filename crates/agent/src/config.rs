@@ -16,6 +16,7 @@ use tessera_connection::seats::SeatLimits;
 use tessera_devices::TimeSlicing;
 use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL};
 
+use crate::cgroup::GROUP_OF_ALL;
 use crate::criu;
 use crate::device::DeviceConfig;
 use crate::offer::HostOffer;
@@ -207,7 +208,7 @@ impl AgentConfig {
     /// The control group under which this node's workers run.
     #[must_use]
     pub fn effective_cgroup_root(&self) -> String {
-        self.cgroup_root.clone().unwrap_or_else(|| format!("tessera/{}", self.node_name))
+        self.cgroup_root.clone().unwrap_or_else(|| format!("{GROUP_OF_ALL}/{}", self.node_name))
     }
 
     /// The names by which people reach it.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::CgroupError;
-use super::mounts::{Hierarchies, Hierarchy};
+use super::mounts::{Hierarchies, Hierarchy, while_removed};
 use crate::process::{has_live_thread, kill_pid};
 
 /// Length of a period of CPU time over which a quota is enforced, in microseconds.
@@ -308,7 +308,7 @@ fn weight(millicores: u64, core: u64, bounds: RangeInclusive<u64>) -> String {
 
 fn make(hierarchy: &Hierarchy, name: &str) -> Result<PathBuf, CgroupError> {
     let path = hierarchy.mount.join(name);
-    if let Err(source) = fs::create_dir_all(&path) {
+    if let Err(source) = while_removed(|| fs::create_dir_all(&path)) {
         return Err(CgroupError { action: "make", path, source });
     }
     // Programs look up what they may use, whoever they run as.

@@ -11,7 +11,7 @@ mod mounts;
 
 pub use group::{GroupRecord, Limits, Version, WorkerGroup};
 pub use measured::GroupUse;
-pub use mounts::{Hierarchies, leave_service_groups};
+pub use mounts::{GROUP_OF_ALL, Hierarchies, leave_service_groups, remove_empty_groups};
 
 use std::path::PathBuf;
 

@@ -4,6 +4,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The group, below an agent's, of its supervisors.
+const SUPERVISORS: &str = "supervisors";
+/// The group of all agents of a machine, unless they are configured otherwise.
+pub const GROUP_OF_ALL: &str = "tessera";
+/// The number of times that a group is made whose parent is removed meanwhile.
+const TRIES: usize = 8;
+
 /// The hierarchies found on a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
@@ -42,6 +49,10 @@ impl Hierarchies {
         Ok(found)
     }
 
+    fn all(&self) -> impl Iterator<Item = &Hierarchy> {
+        self.unified.iter().chain(&self.legacy)
+    }
+
     /// The version 1 hierarchy with a controller.
     #[must_use]
     pub fn legacy_with(&self, controller: &str) -> Option<&Hierarchy> {
@@ -63,16 +74,48 @@ impl Hierarchies {
 pub fn leave_service_groups(hierarchies: &Hierarchies, root: &str) -> io::Result<()> {
     let named = hierarchies.legacy_with("name=systemd");
     for hierarchy in hierarchies.unified.iter().chain(named) {
-        let target = format!("{root}/supervisors");
+        let target = format!("{root}/{SUPERVISORS}");
         let own = hierarchy.own.trim_matches('/');
         if own.is_empty() || own == target {
             continue;
         }
         let group = hierarchy.mount.join(&target);
-        fs::create_dir_all(&group)?;
-        fs::write(group.join("cgroup.procs"), "0")?;
+        while_removed(|| {
+            fs::create_dir_all(&group)?;
+            fs::write(group.join("cgroup.procs"), "0")
+        })?;
     }
     Ok(())
+}
+
+/// Removes the groups that an agent made below `root` and that one itself, where nobody is in them: the agent is gone,
+/// and this process, which leaves them now, may have been the last. What is in use is left to whoever ends later.
+pub fn remove_empty_groups(hierarchies: &Hierarchies, root: &str) {
+    for hierarchy in hierarchies.all() {
+        let of_agent = hierarchy.mount.join(root);
+        let supervisors = of_agent.join(SUPERVISORS);
+        if supervisors.is_dir() {
+            // Where it may not, the next agent uses the group as it is.
+            let _ = fs::write(hierarchy.mount.join("cgroup.procs"), "0");
+        }
+        // What is above may be an operator's.
+        let above = of_agent.parent().filter(|above| **above == hierarchy.mount.join(GROUP_OF_ALL));
+        for group in [Some(supervisors.as_path()), Some(of_agent.as_path()), above].into_iter().flatten() {
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// Makes a group, also while those above it are removed as empty: other agents of this machine, which share them, may
+/// just have ended.
+pub(super) fn while_removed<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..TRIES {
+        match make() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            made => return made,
+        }
+    }
+    make()
 }
 
 struct Mount<'a> {
@@ -166,6 +209,43 @@ broken line
         let moved = |hierarchy: &str| cgroups.join(hierarchy).join("tessera/a/supervisors/cgroup.procs").exists();
         assert!(moved("unified") && moved("systemd"));
         assert!(!moved("memory") && !moved("cpu"));
+    }
+
+    #[test]
+    fn groups_in_which_nobody_is_left_go_from_the_bottom_up() {
+        let root = fixture(MOUNTS, OWN);
+        let found = Hierarchies::detect(root.path()).expect("readable");
+        let cgroups = root.path().join("sys/fs/cgroup");
+        let make = |group: &str| fs::create_dir_all(cgroups.join(group)).expect("folder");
+        let is_there = |group: &str| cgroups.join(group).exists();
+        make("unified/tessera/a/supervisors");
+        make("memory/tessera/a/uid-1-1-0");
+        make("cpu/tessera/a");
+        make("cpu/tessera/b");
+        remove_empty_groups(&found, "tessera/a");
+        assert!(!is_there("unified/tessera") && !is_there("cpu/tessera/a"));
+        assert!(is_there("memory/tessera/a/uid-1-1-0"), "a worker is in it");
+        assert!(is_there("cpu/tessera/b"), "it is another agent's");
+        make("cpu/mine/c");
+        remove_empty_groups(&found, "mine/c");
+        assert!(is_there("cpu/mine") && !is_there("cpu/mine/c"), "an operator has made it");
+    }
+
+    #[test]
+    fn a_group_is_made_though_those_above_it_are_removed_meanwhile() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let (above, mut tries) = (root.path().join("tessera"), 0);
+        fs::create_dir(&above).expect("folder");
+        while_removed(|| {
+            tries += 1;
+            if tries == 1 {
+                fs::remove_dir(&above)?;
+                return fs::create_dir(above.join("a"));
+            }
+            fs::create_dir_all(above.join("a"))
+        })
+        .expect("made");
+        assert_eq!(tries, 2);
     }
 
     #[test]

@@ -19,7 +19,10 @@ pub(super) fn folder() -> io::Result<Option<(PathBuf, Early)>> {
     let mut agent = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Some(ahead) = said::<Ahead>(&mut agent)? else { return Ok(None) };
     let early = Early::make(&ahead).map_err(io::Error::other)?;
-    let Some(folder) = said::<PathBuf>(&mut agent)? else { return Ok(None) };
+    let Some(folder) = said::<PathBuf>(&mut agent)? else {
+        early.leave();
+        return Ok(None);
+    };
     dup2_stderr(OpenOptions::new().create(true).append(true).open(folder.join(LOG_FILE))?)?;
     Ok(Some((folder, early)))
 }

@@ -101,6 +101,12 @@ impl Connections {
         }
     }
 
+    /// Returns whether no agent is connected: there is none.
+    pub fn are_over(&mut self) -> bool {
+        self.turn();
+        self.connections.iter().all(|connection| connection.stream.is_none())
+    }
+
     fn accept(&mut self) {
         for _ in 0..MAX_CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else { return };

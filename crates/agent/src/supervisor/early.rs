@@ -11,7 +11,7 @@ use tessera_diagnostics::remark;
 use super::pid_namespace::PidNamespace;
 use super::shell::{SuperviseError, step};
 use crate::boot::boot_id;
-use crate::cgroup::{Hierarchies, leave_service_groups};
+use crate::cgroup::{Hierarchies, leave_service_groups, remove_empty_groups};
 
 /// Settings that are the same for all workers of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,7 @@ pub struct Ahead {
 /// The resources that exist before the worker is known.
 pub(super) struct Early {
     pub hierarchies: Hierarchies,
+    pub cgroup_root: String,
     pub boot_id: String,
     contained: bool,
     /// `None`: there is none, or it could not be made then.
@@ -47,7 +48,15 @@ impl Early {
         }
         let boot_id = boot_id().map_err(step("read the boot id"))?;
         let namespace = if ahead.contained { PidNamespace::create().ok() } else { None };
-        Ok(Self { hierarchies, boot_id, contained: ahead.contained, namespace })
+        let Ahead { contained, cgroup_root } = ahead.clone();
+        Ok(Self { hierarchies, cgroup_root, boot_id, contained, namespace })
+    }
+
+    /// Ends what was made for a worker that will not come, as the agent is gone.
+    pub fn leave(self) {
+        let Self { hierarchies, cgroup_root, namespace, .. } = self;
+        drop(namespace);
+        remove_empty_groups(&hierarchies, &cgroup_root);
     }
 
     /// The PID namespace of the worker; `None`: it has none. One whose init has been ended while it waited is no use

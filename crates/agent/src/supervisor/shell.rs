@@ -32,7 +32,7 @@ use super::ready::Ready;
 use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, unix_millis};
-use crate::cgroup::WorkerGroup;
+use crate::cgroup::{Hierarchies, WorkerGroup, remove_empty_groups};
 use crate::device::Word;
 use crate::process::{ProcessId, reap};
 use crate::worker::WORK_FOLDER;
@@ -83,6 +83,9 @@ struct Shell {
     has_device: bool,
     /// The process beside the program. The program waits for its word as long as `ready` is there.
     companion: Option<Companion>,
+    hierarchies: Hierarchies,
+    /// The group under which the agent has its workers.
+    cgroup_root: String,
     finished: bool,
 }
 
@@ -93,7 +96,7 @@ impl Shell {
         let group = WorkerGroup::create(&early.hierarchies, &launch.cgroup, launch.limits);
         let own = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
         let namespace = early.namespace();
-        let Early { boot_id, .. } = early;
+        let Early { boot_id, hierarchies, cgroup_root, .. } = early;
         let mut status = Status::new(launch.worker, launch.job, launch.fence, boot_id);
         status.supervisor = ProcessId::of(own);
         status.group = group.record().clone();
@@ -127,6 +130,8 @@ impl Shell {
             pump: None,
             has_device: launch.has_device,
             companion: None,
+            hierarchies,
+            cgroup_root,
             finished: false,
         })
     }
@@ -347,7 +352,12 @@ impl Shell {
         }
         keep_image(&mut status);
         let stored = status.store(Path::new(".")).map_err(step("keep the last status"));
+        // One that is there makes groups for further workers, and ends after them.
+        let is_last = self.connections.are_over();
         self.connections.tell_all(&Notice { refused: None, status });
+        if is_last {
+            remove_empty_groups(&self.hierarchies, &self.cgroup_root);
+        }
         stored
     }
 }

@@ -6,6 +6,7 @@ mod apart;
 mod beside;
 mod damage;
 mod ends;
+mod groups;
 mod hostile;
 mod identity;
 mod inheritance;

@@ -42,6 +42,11 @@ impl AgentProcess {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
+    /// The control group under which its workers run.
+    pub fn cgroup_root(&self) -> String {
+        format!("{}/{}", control_groups(), self.node)
+    }
+
     pub fn data(&self) -> &Path {
         self.data.path()
     }
