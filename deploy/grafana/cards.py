@@ -76,6 +76,24 @@ NODES = [
         "ops",
         (Query(f"sum by (node) (rate(tessera_agent_sessions_total{{{AGENTS}}}[$__rate_interval]))", "{{node}}"),),
     ),
+    Panel(
+        "Disk of ended work",
+        "What output and files of ended work take on a node's disk. `ended_disk` of its agent is the most.",
+        "bytes",
+        (Query(f"tessera_agent_ended_bytes{{{AGENTS}}}", "{{node}}"),),
+    ),
+    Panel(
+        "Output that went early",
+        "Ended workers whose output was removed before its time, for lack of room: give ended work more, or keep output "
+        "for a shorter time.",
+        "ops",
+        (
+            Query(
+                f"sum by (node) (rate(tessera_agent_ended_removed_early_total{{{AGENTS}}}[$__rate_interval]))",
+                "{{node}}",
+            ),
+        ),
+    ),
 ]
 CHECKPOINTS = [
     Panel(

@@ -254,7 +254,7 @@ impl Agent {
         tasks.once("spare", async move { ahead.make_spare().await });
         let keeper = TermKeeper::new(self.identity, self.config.node_name.clone(), self.config.data_dir.clone());
         let (output_retention, of_pool) = watch::channel(None);
-        let ended = Ended::new(self.folders.clone());
+        let ended = Ended::new(self.folders.clone(), self.config.limits.ended);
         let host = ProcessHost { launcher, keeper, ended: ended.clone(), boot_id: self.boot_id, output_retention };
         let retention = Retention { of_node: self.config.limits.output_retention, of_pool };
         let turns = TurnBook::new(self.config.time_slicing);
@@ -262,7 +262,7 @@ impl Agent {
             tasks.critical("turns", table.run(end.clone()));
         }
         tasks.critical("cards", watch_cards(self.devices, self.folders.clone(), turns, address.clone(), end.clone()));
-        let meters = Meters { actors: meters, checkpoints: self.shelf.clone() };
+        let meters = Meters { actors: meters, checkpoints: self.shelf.clone(), ended: ended.clone() };
         let page = Page { node: address.clone(), meters: meters.clone() };
         let (limits, names) = (self.config.limits.clone(), self.config.names());
         tasks.once("logs", serve(self.logs, self.folders.clone(), page, self.shelf.service(), limits, end.clone()));

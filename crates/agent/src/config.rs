@@ -21,7 +21,7 @@ use crate::criu;
 use crate::device::DeviceConfig;
 use crate::offer::HostOffer;
 use crate::turns::rounds::Terms;
-use crate::worker::RunAs;
+use crate::worker::{Budget, RunAs};
 
 /// Labels that agents set by themselves.
 const OWN_LABELS: [&str; 4] = [DEVICE_LABEL.0, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL.0, criu::VERSION_LABEL];
@@ -66,6 +66,8 @@ pub struct Limits {
     pub output_files: u32,
     /// The time for which output is kept here after the end where the job does not say; `None`: the pool says it.
     pub output_retention: Option<Duration>,
+    /// The room on the disk for what ended work leaves.
+    pub ended: Budget,
     /// How long a kill may take before it is reported as unconfirmed (it is tried further).
     pub kill_confirmation: Duration,
     /// How far from now a lease may reach at most, whoever grants it.
@@ -87,6 +89,7 @@ impl Default for Limits {
             output_file_bytes: 16 << 20,
             output_files: 4,
             output_retention: None,
+            ended: Budget { bytes: 10 << 30, least_free: 5 },
             kill_confirmation: Duration::from_secs(3),
             longest_lease: LONGEST_LEASE,
             processes_per_worker: processes_per_worker(),
@@ -290,6 +293,17 @@ impl Limits {
         if self.output_files == 0 {
             return Err(ConfigError::new("output_files", "it is zero", "keep at least one file"));
         }
+        if self.ended.bytes < 1 << 20 {
+            return Err(ConfigError::new("ended_disk", "it is below 1MiB", "leave room for the output of some jobs"));
+        }
+        if self.ended.least_free > 50 {
+            let problem = "it is above 50";
+            return Err(ConfigError::new(
+                "ended_least_free",
+                problem,
+                "give the percentage that is to be free, such as 5",
+            ));
+        }
         if self.kill_confirmation.is_zero() {
             return Err(ConfigError::new("kill_confirmation", "it is zero", "give a kill at least some milliseconds"));
         }
@@ -407,6 +421,8 @@ mod tests {
         assert_eq!(refused_field(|c| c.time_slicing.round = Duration::from_secs(60)), Some("time_slicing.round"));
         assert_eq!(refused_field(|c| c.limits.output_files = 0), Some("output_files"));
         assert_eq!(refused_field(|c| c.limits.output_file_bytes = 1), Some("output_file_bytes"));
+        assert_eq!(refused_field(|c| c.limits.ended.bytes = 0), Some("ended_disk"));
+        assert_eq!(refused_field(|c| c.limits.ended.least_free = 95), Some("ended_least_free"));
         for most in [0, u64::MAX] {
             assert_eq!(refused_field(|c| c.limits.processes_per_worker = most), Some("processes_per_worker"));
         }

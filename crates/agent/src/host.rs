@@ -210,7 +210,12 @@ impl Host for ProcessHost {
     }
 
     fn launch(&self, line: Line, order: LaunchOrder) -> BoxFuture<'static, ()> {
-        Box::pin(self.link(line).launch(self.launcher.clone(), order))
+        let (link, launcher, ended) = (self.link(line), self.launcher.clone(), self.ended.clone());
+        Box::pin(async move {
+            // Before the worker finds none. It is told elsewhere when that cannot be.
+            let _ = tokio::task::spawn_blocking(move || ended.make_room()).await;
+            Box::pin(link.launch(launcher, order)).await;
+        })
     }
 
     fn adopt(&self, line: Line) -> BoxFuture<'static, ()> {

@@ -36,8 +36,8 @@ use crate::http::Page;
 use crate::node::from_ref;
 use crate::supervisor::output::Stream as Output;
 use crate::supervisor::status::Status;
-use crate::worker::WorkerId;
 use crate::worker::folder::{WorkerFolder, WorkerFolders};
+use crate::worker::{Gone, WorkerId};
 
 /// Bytes of one piece.
 const PIECE: usize = 64 * 1024;
@@ -190,10 +190,12 @@ fn open(worker: WorkerId, folder: WorkerFolder, output: Output, offset: u64) -> 
         let message = format!("worker {worker} was never on this node, or its output is long gone");
         return Err(Refusal::new(wire::ErrorReason::WorkerUnknown, message).into());
     }
-    if folder.is_expired() {
-        let message = format!(
-            "the output of worker {worker} was kept as long as its job, its node or the pool says, and is removed"
-        );
+    if let Some(gone) = folder.gone() {
+        let why = match gone {
+            Gone::InTime => "was kept as long as its job, its node or the pool says, and is removed",
+            Gone::ForRoom => "was removed before its time: its node had no room for all that ended work had left",
+        };
+        let message = format!("the output of worker {worker} {why}");
         return Err(Refusal::new(wire::ErrorReason::OutputExpired, message).into());
     }
     let reader = LogReader { folder, output, offset };

@@ -13,6 +13,7 @@ use tessera_metrics::{revision, table};
 use crate::boot::BootTime;
 use crate::checkpoints::Shelf;
 use crate::node::{CardUse, Node, Readings, WorkerView};
+use crate::worker::Ended;
 
 /// A node as metrics and health see it.
 #[derive(Clone, Debug)]
@@ -66,6 +67,7 @@ impl View {
 pub struct Meters {
     pub actors: ActorMeters,
     pub checkpoints: Shelf,
+    pub ended: Ended,
 }
 
 /// The page of an agent in OpenMetrics text.
@@ -80,6 +82,8 @@ pub fn page(view: &View, meters: &Meters) -> String {
     register_turns(&mut registry, view);
     meters.actors.register(&mut registry);
     meters.checkpoints.register(&mut registry);
+    table::AGENT_ENDED_BYTES.register_value(&mut registry, count(meters.ended.bytes()));
+    table::AGENT_ENDED_REMOVED_EARLY.register_value(&mut registry, meters.ended.removed_early());
     let mut text = String::new();
     encode(&mut text, &registry).expect("writing into a String does not fail");
     text

@@ -35,7 +35,12 @@ pub async fn remove_expired(ended: Ended, shelf: Shelf, mut retention: Retention
     loop {
         shelf.sweep().await;
         let (ended, usual) = (ended.clone(), retention.now());
-        match tokio::task::spawn_blocking(move || ended.remove_expired(usual)).await.map_err(io::Error::other).flatten() {
+        let removing = tokio::task::spawn_blocking(move || {
+            let removed = ended.remove_expired(usual);
+            ended.make_room();
+            removed
+        });
+        match removing.await.map_err(io::Error::other).flatten() {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed output whose time was over"),
             Err(error) => tracing::warn!(%error, "old output cannot be removed"),

@@ -1,46 +1,105 @@
-//! The work of a node that has ended: what is kept of it, and when that goes.
+//! The work of a node that has ended: what is kept of it, when that goes, and what goes before its time where there is
+//! no room for all of it.
 
-use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::sys::statvfs::statvfs;
+
 use super::folder::WorkerFolders;
 use super::id::WorkerId;
+use super::known::Known;
 use super::settled::Settled;
 use crate::boot::unix_millis;
 
-/// The settled workers of a node. Their notes are read once: there may be very many.
-#[derive(Clone, Debug)]
-pub struct Ended {
-    folders: WorkerFolders,
-    known: Arc<Mutex<Known>>,
+/// The room on a node's disk for work that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Most bytes that it takes.
+    pub bytes: u64,
+    /// The share of the file system, in percent, that is to be free: while less is, ended work goes.
+    pub least_free: u8,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    settled: BTreeMap<WorkerId, Settled>,
-    /// True once those that an earlier agent settled are among them.
-    is_complete: bool,
+/// The bytes of a file system, and those of them that are free.
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    all: u64,
+    free: u64,
+}
+
+/// Free bytes that are enough on a disk of any size: a share of a very large one would be more than all that ended work
+/// may take.
+const ENOUGH_FREE: u64 = 10 << 30;
+
+impl Space {
+    fn has_free(self, percent: u8) -> bool {
+        self.free >= (self.all / 100 * u64::from(percent)).min(ENOUGH_FREE)
+    }
+}
+
+/// Reads the space of the file system of a node's workers.
+type Reader = Box<dyn Fn() -> io::Result<Space> + Send + Sync>;
+
+/// The settled workers of a node. Their notes are read once: there may be very many.
+#[derive(Clone)]
+pub struct Ended(Arc<Inner>);
+
+struct Inner {
+    folders: WorkerFolders,
+    budget: Budget,
+    space: Reader,
+    known: Mutex<Known>,
+    /// Held while room is made.
+    making: Mutex<()>,
+    /// Workers whose output went before its time.
+    removed_early: AtomicU64,
 }
 
 impl Ended {
     #[must_use]
-    pub fn new(folders: WorkerFolders) -> Self {
-        Self { folders, known: Arc::default() }
+    pub fn new(folders: WorkerFolders, budget: Budget) -> Self {
+        let place = folders.path().to_owned();
+        let space = move || {
+            let system = statvfs(&place)?;
+            let bytes = |blocks: u64| blocks.saturating_mul(system.fragment_size());
+            Ok(Space { all: bytes(system.blocks()), free: bytes(system.blocks_available()) })
+        };
+        Self::with_space(folders, budget, Box::new(space))
+    }
+
+    fn with_space(folders: WorkerFolders, budget: Budget, space: Reader) -> Self {
+        let (known, making, removed_early) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Inner { folders, budget, space, known, making, removed_early }))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a worker is settled and its output is kept for a while: as long as its job says, if it does.
+    /// The bytes that all of it takes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.known().bytes()
+    }
+
+    /// The number of workers whose output went before its time.
+    #[must_use]
+    pub fn removed_early(&self) -> u64 {
+        self.0.removed_early.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a worker is settled and its output is kept for a while: as long as its job says, if it does, and as
+    /// there is room.
     ///
     /// # Errors
     /// What the file system says.
     pub fn settle(&self, worker: WorkerId, retention: Option<Duration>) -> io::Result<()> {
-        if let Some(settled) = self.folders.of(worker).settle(retention)? {
-            self.known().settled.insert(worker, settled);
+        if let Some(settled) = self.0.folders.of(worker).settle(retention)? {
+            self.known().put(worker, settled);
+            self.make_room();
         }
         Ok(())
     }
@@ -50,9 +109,12 @@ impl Ended {
         if self.known().is_complete {
             return Ok(());
         }
-        for (worker, folder) in self.folders.all()? {
+        for (worker, folder) in self.0.folders.all()? {
             if let Some(settled) = folder.settled() {
-                self.known().settled.entry(worker).or_insert(settled);
+                let mut known = self.known();
+                if known.of(worker).is_none() {
+                    known.put(worker, settled);
+                }
             }
         }
         self.known().is_complete = true;
@@ -68,16 +130,10 @@ impl Ended {
     pub fn remove_expired(&self, usual: Option<Duration>) -> io::Result<usize> {
         self.look()?;
         let now = unix_millis();
-        let is_due = |settled: &Settled| settled.expiry(usual).is_some_and(|expiry| expiry <= now);
-        let is_remembered = |settled: &Settled| settled.remembered_until() > now;
-        let due: Vec<_> = {
-            let known = self.known();
-            let due = known.settled.iter().filter(|(_, settled)| is_due(settled));
-            due.filter(|(_, settled)| !(settled.removed && is_remembered(settled))).map(|(worker, of)| (*worker, *of)).collect()
-        };
+        let due = self.known().due(usual, now);
         let (mut removed, mut failed) = (0, None);
         for (worker, settled) in due {
-            let went = if is_remembered(&settled) { self.empty(worker, settled) } else { self.discard(worker) };
+            let went = if settled.is_remembered(now) { self.empty(worker, settled) } else { self.discard(worker) };
             match went {
                 Ok(()) => removed += usize::from(!settled.removed),
                 Err(error) => failed = Some(error),
@@ -86,15 +142,61 @@ impl Ended {
         failed.map_or(Ok(removed), Err)
     }
 
+    /// Removes the oldest of it until what is left keeps to the budget. Nothing waits for whoever is doing that
+    /// already, nor for the first look at what earlier agents left.
+    pub fn make_room(&self) {
+        let Ok(_making) = self.0.making.try_lock() else { return };
+        if !self.known().is_complete {
+            return;
+        }
+        loop {
+            let is_short = !self.keeps_to(self.0.budget);
+            let next = self.known().next_to_go(is_short, self.0.budget.bytes, unix_millis());
+            let Some((worker, settled)) = next else { break };
+            let went = if settled.removed { self.discard(worker) } else { self.remove_early(worker, settled) };
+            if let Err(error) = went {
+                tracing::warn!(%worker, %error, "no room can be made: what ended work has left cannot be removed");
+                return;
+            }
+        }
+        let Budget { bytes, least_free } = self.0.budget;
+        // A little more than is needed, so that what is told is not told again with each worker.
+        if self.keeps_to(Budget { bytes: bytes / 10 * 9, least_free: least_free + 1 }) {
+            self.known().is_short = false;
+        }
+    }
+
+    /// Returns whether what is known keeps to a budget. A file system that does not say how it stands counts as one
+    /// with room.
+    fn keeps_to(&self, budget: Budget) -> bool {
+        self.bytes() <= budget.bytes && (self.0.space)().map_or(true, |space| space.has_free(budget.least_free))
+    }
+
+    fn remove_early(&self, worker: WorkerId, settled: Settled) -> io::Result<()> {
+        if !std::mem::replace(&mut self.known().is_short, true) {
+            let Budget { bytes: budget, least_free } = self.0.budget;
+            tracing::warn!(
+                bytes = self.bytes(),
+                budget,
+                least_free,
+                "there is no room for all that ended work has left here: the oldest goes before its time; give it more with \
+                 `ended_disk`, or the file system"
+            );
+        }
+        self.empty(worker, Settled { for_room: true, ..settled })?;
+        self.0.removed_early.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn empty(&self, worker: WorkerId, settled: Settled) -> io::Result<()> {
-        let emptied = self.folders.of(worker).empty(settled)?;
-        self.known().settled.insert(worker, emptied);
+        let emptied = self.0.folders.of(worker).empty(settled)?;
+        self.known().put(worker, emptied);
         Ok(())
     }
 
     fn discard(&self, worker: WorkerId) -> io::Result<()> {
-        self.folders.discard(worker)?;
-        self.known().settled.remove(&worker);
+        self.0.folders.discard(worker)?;
+        self.known().take(worker);
         Ok(())
     }
 }

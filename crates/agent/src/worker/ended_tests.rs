@@ -11,22 +11,51 @@ use crate::supervisor::output::Stream;
 use crate::supervisor::status::Status;
 use crate::supervisor::{LOG_FILE, SOCKET_FILE};
 use crate::worker::folder::WorkerFolder;
-use crate::worker::{Fence, Term};
+use crate::worker::{Fence, Gone, Term};
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Room for three workers of these tests and no more.
+const FOR_THREE: Budget = Budget { bytes: 390_000, least_free: 5 };
 
 /// A node with work that has ended.
 struct Place {
     _data: TempDir,
     folders: WorkerFolders,
+    /// Percent of its file system.
+    free: Arc<AtomicU64>,
     ended: Ended,
 }
 
 impl Place {
     fn new() -> Self {
+        Self::with(Budget { bytes: 1 << 30, least_free: 5 })
+    }
+
+    fn with(budget: Budget) -> Self {
         let data = tempfile::tempdir().expect("a temporary folder");
         let folders = WorkerFolders::open(data.path()).expect("writable");
-        Self { _data: data, ended: Ended::new(folders.clone()), folders }
+        let free = Arc::new(AtomicU64::new(50));
+        let shown = Arc::clone(&free);
+        let space = move || Ok(Space { all: 100_000, free: 1000 * shown.load(Ordering::Relaxed) });
+        let ended = Ended::with_space(folders.clone(), budget, Box::new(space));
+        ended.look().expect("readable");
+        Self { _data: data, folders, free, ended }
+    }
+
+    /// Workers that were settled one after the other, some minutes ago.
+    fn long_settled<const N: usize>(&self, first: u64) -> [WorkerId; N] {
+        let numbers: [u64; N] = std::array::from_fn(|number| first + number as u64);
+        numbers.map(|number| {
+            let worker = self.settled(number, None);
+            self.ended.known().age(worker, 2 * MINUTE);
+            worker
+        })
+    }
+
+    fn gone(&self, worker: WorkerId) -> Option<Gone> {
+        self.folders.of(worker).gone()
     }
 
     /// A worker that was supervised to its end, and said something.
@@ -37,7 +66,7 @@ impl Place {
             fs::write(folder.file(name), "").expect("writable");
         }
         fs::create_dir(folder.checkpoint()).expect("writable");
-        fs::write(said(&folder), "x").expect("writable");
+        fs::write(said(&folder), vec![b'x'; 100_000]).expect("writable");
         let fence = Fence { term: Term(1), epoch: Epoch(9) };
         Status::new(worker, 77, fence, "boot".to_owned()).store(folder.path()).expect("writable");
         worker
@@ -49,20 +78,18 @@ impl Place {
         worker
     }
 
-    /// What the next agent knows.
+    /// The same node with its next agent.
     fn started_anew(self) -> Self {
-        Self { ended: Ended::new(self.folders.clone()), ..self }
+        let budget = Budget { bytes: 1 << 30, least_free: 0 };
+        Self { ended: Ended::new(self.folders.clone(), budget), ..self }
     }
 
-    /// Lets a worker have been settled so much earlier.
     fn age(&self, worker: WorkerId, by: Duration) {
-        let mut known = self.ended.known();
-        let settled = known.settled.get_mut(&worker).expect("it is settled");
-        settled.settled_unix_ms -= u64::try_from(by.as_millis()).expect("short");
+        self.ended.known().age(worker, by);
     }
 
     fn is_expired(&self, worker: WorkerId) -> bool {
-        self.folders.of(worker).is_expired()
+        self.gone(worker) == Some(Gone::InTime)
     }
 
     fn removed(&self, usual: Option<Duration>) -> usize {
@@ -118,7 +145,7 @@ fn output_of_a_job_that_does_not_say_goes_by_what_the_pool_says_now() {
     assert_eq!(place.removed(Some(HOUR)), 0, "removed once");
 }
 
-/// What lies on the disk is what counts for the next agent.
+/// The next agent goes by what lies on the disk.
 #[test]
 fn an_agent_that_starts_anew_removes_what_the_one_before_has_settled() {
     let place = Place::new();
@@ -143,5 +170,59 @@ fn a_worker_is_remembered_for_an_hour_and_its_folder_goes() {
     assert!(!place.folders.of(worker).path().exists());
     assert!(said(&place.folders.of(kept)).exists());
     let left = fs::read_dir(place.folders.path()).expect("readable").count();
-    assert_eq!((left, place.ended.known().settled.len()), (1, 1), "nothing is left of it anywhere");
+    assert_eq!((left, place.ended.known().len()), (1, 1), "nothing is left of it anywhere");
+}
+
+/// Not what has just ended, whose output is still read.
+#[test]
+fn the_oldest_goes_before_its_time_when_ended_work_takes_more_than_its_budget() {
+    let place = Place::with(FOR_THREE);
+    let [oldest, second, third] = place.long_settled(1);
+    assert_eq!(place.ended.removed_early(), 0, "there is room for them");
+    let [fourth, fifth] = [4, 5].map(|number| place.settled(number, None));
+    assert_eq!(
+        [oldest, second, third].map(|worker| place.gone(worker)),
+        [Some(Gone::ForRoom), Some(Gone::ForRoom), None]
+    );
+    assert!(place.ended.bytes() <= FOR_THREE.bytes && place.ended.known().is_short);
+    let young = [6, 7].map(|number| place.settled(number, None));
+    assert_eq!(place.gone(third), Some(Gone::ForRoom));
+    for worker in [fourth, fifth].into_iter().chain(young) {
+        assert_eq!(place.gone(worker), None, "somebody may follow it");
+    }
+    assert_eq!(place.ended.removed_early(), 3);
+}
+
+#[test]
+fn ended_work_goes_while_its_file_system_is_nearly_full() {
+    let place = Place::new();
+    let [older, newer] = place.long_settled(1);
+    place.free.store(5, Ordering::Relaxed);
+    place.ended.make_room();
+    assert_eq!(place.ended.removed_early(), 0, "so much may be taken");
+    place.free.store(4, Ordering::Relaxed);
+    place.ended.make_room();
+    assert_eq!([older, newer].map(|worker| place.gone(worker)), [Some(Gone::ForRoom); 2]);
+    place.free.store(5, Ordering::Relaxed);
+    place.ended.make_room();
+    assert!(place.ended.known().is_short, "what is told is not told again with each worker");
+    place.free.store(50, Ordering::Relaxed);
+    place.ended.make_room();
+    assert!(!place.ended.known().is_short);
+}
+
+/// Notes of output that went are small, but may be many.
+#[test]
+fn notes_of_what_went_early_take_a_small_part_of_the_budget() {
+    let place = Place::with(FOR_THREE);
+    let workers: [WorkerId; 12] = place.long_settled(1);
+    place.settled(13, None);
+    let known = || workers.iter().filter(|worker| place.folders.of(**worker).path().exists()).count();
+    assert_eq!(known(), 12, "a late order may come for each of them");
+    for worker in workers {
+        place.age(worker, HOUR);
+    }
+    place.ended.make_room();
+    let notes = workers.iter().filter(|worker| place.gone(**worker).is_some()).count();
+    assert!((1..=4).contains(&notes) && known() < 8, "{notes} of {}", known());
 }

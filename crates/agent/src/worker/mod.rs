@@ -10,6 +10,7 @@ pub mod folder;
 mod going_on;
 mod id;
 mod image;
+mod known;
 pub mod launch;
 mod launch_error;
 pub mod link;
@@ -27,7 +28,7 @@ mod written;
 
 pub use account::{Account, AccountError, Accounts, LEAST_UID, NotARange, Person, RunAs, UserIds, closed_to_others};
 
-pub use ended::Ended;
+pub use ended::{Budget, Ended};
 pub(crate) use environment::{
     INHERITED, WORKER_DIR, falls_back, has_servers, inherited as inherited_environment, is_cooperative, is_elastic,
     is_transparent,
@@ -35,6 +36,7 @@ pub(crate) use environment::{
 pub(crate) use folder::WORK_FOLDER;
 pub use id::WorkerId;
 pub(crate) use image::snapshot_in;
+pub(crate) use settled::Gone;
 pub(crate) use straggler::Straggler;
 pub use terms::{Fence, Lease, StopPolicy, StopSignal, Term};
 pub use used::{Measurable, Meter, WorkerUse};

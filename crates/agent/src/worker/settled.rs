@@ -1,8 +1,9 @@
-//! What stays of a worker's folder once the worker is settled in the ledger, and until when: what somebody may still
-//! read, and nothing else.
+//! The folder of a worker that is settled in the ledger: until when it stays, with what somebody may still read and
+//! nothing else.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ const SETTLED_FILE: &str = "settled.json";
 /// late, from a leader that is none any more or after a clock was set, finds by it that the worker was here before, and
 /// does not start it a second time.
 const REMEMBERED: Duration = Duration::from_secs(3600);
+/// Bytes of the disk that a folder with nothing but a note takes on most file systems.
+pub(super) const NOTE: u64 = 8192;
+/// The unit in which the system counts what a file takes of a disk, whatever its blocks.
+const BLOCK: u64 = 512;
 
 /// The retention of a settled worker's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +34,17 @@ pub(super) struct Settled {
     /// Until when output is kept, or was; `None`: its job does not say, so that it goes by what holds when one looks.
     pub expires_unix_ms: Option<u64>,
     pub removed: bool,
+    /// It was removed before its time, for lack of room.
+    pub for_room: bool,
+    /// Bytes of the disk that what is left takes.
+    pub bytes: u64,
+}
+
+/// The reason why output is not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    InTime,
+    ForRoom,
 }
 
 impl Settled {
@@ -38,9 +54,9 @@ impl Settled {
         self.expires_unix_ms.or_else(by_usual)
     }
 
-    /// Until when the worker is remembered at least.
-    pub const fn remembered_until(&self) -> u64 {
-        self.settled_unix_ms.saturating_add(millis(REMEMBERED))
+    /// Returns whether the worker is to be remembered at `now`, whatever became of its output.
+    pub fn is_remembered(&self, now: u64) -> bool {
+        self.settled_unix_ms.saturating_add(millis(REMEMBERED)) > now
     }
 }
 
@@ -60,14 +76,16 @@ impl WorkerFolder {
         remove_if_there(&self.snapshots())?;
         let now = unix_millis();
         let expires_unix_ms = retention.map(|retention| now.saturating_add(millis(retention)));
-        let settled = Settled { settled_unix_ms: now, expires_unix_ms, removed: false };
+        let read = self.still_read()?;
+        let bytes = NOTE + read.iter().map(|path| on_disk(path)).sum::<u64>();
+        let settled = Settled { settled_unix_ms: now, expires_unix_ms, removed: false, for_room: false, bytes };
         self.note_settled(settled)?;
-        self.remove_all_but(&self.still_read()?)?;
+        self.remove_all_but(&read)?;
         Ok(Some(settled))
     }
 
-    /// What is read of a settled worker: its output, what its supervisor complained about, its own files, and how it
-    /// ended, which is what a late order for it is answered with. What is empty says nothing.
+    /// The files that are read of a settled worker: its output, the complaints of its supervisor, its own files, and how
+    /// it ended, which is what a late order for it is answered with. What is empty says nothing.
     fn still_read(&self) -> io::Result<Vec<PathBuf>> {
         let mut read = vec![self.file(LOG_FILE), self.work()];
         for stream in [Stream::Stdout, Stream::Stderr] {
@@ -84,10 +102,10 @@ impl WorkerFolder {
         self.settled().is_some()
     }
 
-    /// Returns whether there was output that is not kept any more.
-    #[must_use]
-    pub fn is_expired(&self) -> bool {
-        self.settled().is_some_and(|settled| settled.removed)
+    /// The reason why output is not kept any more that was there; `None`: it is, or never was.
+    pub(crate) fn gone(&self) -> Option<Gone> {
+        let removed = self.settled().filter(|settled| settled.removed)?;
+        Some(if removed.for_room { Gone::ForRoom } else { Gone::InTime })
     }
 
     fn note_settled(&self, settled: Settled) -> io::Result<()> {
@@ -100,7 +118,7 @@ impl WorkerFolder {
 
     /// Removes everything but the note that there was something; answers that.
     pub(super) fn empty(&self, settled: Settled) -> io::Result<Settled> {
-        let settled = Settled { removed: true, ..settled };
+        let settled = Settled { removed: true, bytes: NOTE, ..settled };
         self.note_settled(settled)?;
         self.remove_all_but(&[self.file(SETTLED_FILE)])?;
         Ok(settled)
@@ -127,8 +145,19 @@ fn is_empty(path: &Path) -> bool {
     })
 }
 
-const fn millis(duration: Duration) -> u64 {
-    // A longer time is none that anybody waits for.
-    let millis = duration.as_millis();
-    if millis > u64::MAX as u128 / 2 { u64::MAX / 2 } else { millis as u64 }
+/// The bytes of the disk that a file, or everything in a folder, takes. What cannot be looked at counts as nothing.
+fn on_disk(path: &Path) -> u64 {
+    let (mut bytes, mut left) = (0, vec![path.to_owned()]);
+    while let Some(path) = left.pop() {
+        let Ok(about) = fs::symlink_metadata(&path) else { continue };
+        bytes += about.blocks() * BLOCK;
+        if about.is_dir() {
+            left.extend(fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    bytes
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
 }

@@ -93,8 +93,11 @@ async fn a_worker_that_was_here_before_is_never_run_again() {
     // The folder was settled, and so is not found again: the order comes for a worker that nobody remembers.
     let settle = |folder: &std::path::Path| {
         kill_supervisor(folder);
-        fs::write(folder.join("settled.json"), r#"{"settled_unix_ms":1,"expires_unix_ms":99999999999999,"removed":false}"#)
-            .expect("writable");
+        fs::write(
+            folder.join("settled.json"),
+            r#"{"settled_unix_ms":1,"expires_unix_ms":99999999999999,"removed":false,"for_room":false,"bytes":0}"#,
+        )
+        .expect("writable");
     };
     let (_, runs, report) = after(settle, WorkerPhase::Stopped).await;
     assert_eq!((runs, report.cause()), (1, StopCause::Vanished), "{}", report.message);

@@ -18,6 +18,10 @@ metrics! { Agent;
     AGENT_FENCE_STATE: GaugeKind "tessera_agent_fence_state" ["state"]
         "1 for the state that fencing on this node is in";
     AGENT_WORKERS: GaugeKind "tessera_agent_workers" ["state"] "Workers on this node by where they stand";
+    AGENT_ENDED_BYTES: GaugeKind "tessera_agent_ended_bytes" []
+        "Bytes of the node's disk that output and files of ended work take";
+    AGENT_ENDED_REMOVED_EARLY: CounterKind "tessera_agent_ended_removed_early_total" []
+        "Ended workers whose output was removed before its time, for lack of room";
     CHECKPOINTS: GaugeKind "tessera_checkpoints" ["place"]
         "Parts of checkpoints that this node keeps: on its disk, or in the store that all nodes share";
     CHECKPOINT_WORK: CounterKind "tessera_checkpoint_work_total" ["operation", "result"]

@@ -108,6 +108,8 @@ struct LimitsSection {
     output_file: Option<Size>,
     output_files: Option<u32>,
     output_retention: Option<Time>,
+    ended_disk: Option<Size>,
+    ended_least_free: Option<u8>,
     kill_confirmation: Option<Time>,
     longest_lease: Option<Time>,
     processes_per_worker: Option<u64>,
@@ -147,6 +149,8 @@ impl AgentFile {
         set(&mut config.limits.output_file_bytes, self.limits.output_file.map(|size| size.0));
         set(&mut config.limits.output_files, self.limits.output_files);
         config.limits.output_retention = time(self.limits.output_retention);
+        set(&mut config.limits.ended.bytes, self.limits.ended_disk.map(|size| size.0));
+        set(&mut config.limits.ended.least_free, self.limits.ended_least_free);
         set(&mut config.limits.kill_confirmation, time(self.limits.kill_confirmation));
         set(&mut config.limits.longest_lease, time(self.limits.longest_lease));
         set(&mut config.limits.processes_per_worker, self.limits.processes_per_worker);
