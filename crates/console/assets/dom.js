@@ -1,10 +1,18 @@
 // Building the page: elements out of names, attributes and children. Text is always text, never markup.
 
-/** Characters that a browser would obey instead of showing them: control characters, and those that turn text round. */
-const OBEYED = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+/**
+ * Characters that a browser would obey instead of showing them: control characters, and those that turn text round; and
+ * those for which it shows nothing. As the commands spell them (`shown.rs` of `tessera-diagnostics`).
+ */
+const OBEYED = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b\\u200e\\u200f" +
+    "\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0\\ufff0-\\ufffb" +
+    "\\u{1bca0}-\\u{1bca3}\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e00ff}\\u{e01f0}-\\u{e0fff}]",
+  "gu",
+);
 
 /** A text in which all of that is spelled. */
-export const visible = (text) => String(text).replace(OBEYED, (letter) => `\\u{${letter.charCodeAt(0).toString(16)}}`);
+export const visible = (text) => String(text).replace(OBEYED, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
 
 /** Sets an attribute. One that is shown or read out is visible text; the others stay as they are. */
 export function set(element, key, value) {
