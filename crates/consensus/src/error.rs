@@ -143,7 +143,9 @@ pub enum MembershipError {
     /// No majority of the voters that would be left answers.
     #[error(
         "of the {voters} voters that there would be, no majority answers: nothing could be written, and not even this \
-         change taken back; start or remove first: {}", names(.silent)
+         change taken back; start or remove first: {}; only whoever knows that enough of them come back begins it \
+         all the same (`--without-majority`, `without_majority` in the API)",
+        names(.silent)
     )]
     SilentMajority {
         /// The voters that do not answer.

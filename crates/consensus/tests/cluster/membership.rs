@@ -182,7 +182,8 @@ async fn no_change_is_begun_after_which_nothing_could_be_written() {
     let refused = lead.remove(MemberId(living), Majority::Needed, soon()).await.expect_err("it is begun");
     let MembershipError::SilentMajority { silent, voters: 2 } = &refused else { panic!("{refused}") };
     assert_eq!(silent.iter().map(|member| member.id).collect::<Vec<_>>(), [MemberId(dead)]);
-    assert!(refused.to_string().contains(&format!("member {dead} (m{dead}) at ")), "{refused}");
+    let names = format!("member {dead} (m{dead}) at ");
+    assert!(refused.to_string().contains(&names) && refused.to_string().contains("--without-majority"), "{refused}");
     cluster.propose_somewhere(1).await;
     // Whoever says that the dead one comes back is believed, and the change is whole when it does.
     let waived = tokio::spawn(async move { lead.remove(MemberId(living), Majority::Waived, soon()).await });
