@@ -6,6 +6,7 @@
 //! on conditions ([`wait`]).
 
 #![expect(clippy::print_stderr, reason = "what tests share prints for their developer")]
+#![expect(clippy::panic, reason = "a test fails by a panic")]
 
 pub mod collector;
 pub mod command;

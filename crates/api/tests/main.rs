@@ -1,5 +1,7 @@
 //! Tests of the API: job files and their document, requests that are refused, views.
 
+#![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod agents;
 #[path = "../../ledger/tests/arbitrary/mod.rs"]
 mod arbitrary;

@@ -1,5 +1,7 @@
 //! Tests of the commands about windows that the judge sends to a ledger, applied to one.
 
+#![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use tessera_calendar::Judge;
 use tessera_ledger::{Command, JobId, JobSpec, Level, LogTime, Outcome, State, UNKNOWN, WindowOf};
 

@@ -1,5 +1,7 @@
 //! The program as people and service managers run it: what it prints, its reference, what it notifies.
 
+#![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod notify;
 mod printed;
 mod program;

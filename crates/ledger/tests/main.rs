@@ -1,6 +1,8 @@
 //! Tests of what the ledger promises: laws under random and hostile commands, scenarios, models of its protocols, and
 //! what is written to logs and snapshots.
 
+#![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod anew;
 mod arbitrary;
 mod checkpoints;

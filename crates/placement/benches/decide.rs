@@ -5,6 +5,7 @@
 //! `cargo bench -p tessera-placement --bench decide`
 
 #![expect(clippy::print_stdout, reason = "what a developer runs by hand prints for its developer")]
+#![expect(clippy::panic, reason = "so it fails for its developer")]
 // A benchmark reads the clock: that is what it is for.
 #![allow(clippy::disallowed_methods)]
 

@@ -1,5 +1,7 @@
 //! Tests of placement: where jobs go, whom they preempt and why they wait, as scenarios, properties and histories.
 
+#![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod affinity;
 mod checking;
 mod dry_runs;

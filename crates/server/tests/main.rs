@@ -1,5 +1,7 @@
 //! Members in one process: three of them with agents that speak the session protocol, and what their services answer.
 
+#![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::time::Duration;
 
 use tessera_consensus::ConsensusConfig;

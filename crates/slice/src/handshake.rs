@@ -153,9 +153,8 @@ fn nonce() -> String {
 }
 
 fn keyed(credentials: &Credentials, role: &str, server: &str, program: &str) -> Hmac<Sha256> {
-    let mut hash = <Hmac<Sha256> as Mac>::new_from_slice(credentials.token.as_bytes()).unwrap_or_else(|_| {
-        unreachable!("a keyed hash takes keys of any length");
-    });
+    let hash = <Hmac<Sha256> as Mac>::new_from_slice(credentials.token.as_bytes());
+    let mut hash = hash.expect("a keyed hash takes keys of any length");
     hash.update(format!("{role}\n{server}\n{program}\n{}", credentials.epoch).as_bytes());
     hash
 }

@@ -99,7 +99,7 @@ fn sequences(shelf: &Shelf) -> Vec<u64> {
 async fn what_a_program_saved_is_kept_also_when_it_is_killed_while_that_is_packed() {
     let data = tempfile::tempdir().expect("a folder");
     let (saver, shelf, mut program) = asked_in(data.path()).await;
-    let Way::Asked { packing, .. } = &saver.way else { unreachable!("it is asked") };
+    let Way::Asked { packing, .. } = &saver.way else { panic!("it is asked") };
     let packing = Arc::clone(packing);
     program.write_all(b"saved 7\n").await.expect("written");
     while packing.try_lock().is_ok() && shelf.kept().is_empty() {

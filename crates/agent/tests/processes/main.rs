@@ -1,5 +1,7 @@
 //! Agents and supervisors on real processes, with the test in the place of the leader or of the agent.
 
+#![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod agent;
 mod ahead;
 mod apart;

@@ -117,7 +117,7 @@ mod tests {
         let kinds: Vec<ReasonKind> = (1..).map_while(|number| ReasonKind::try_from(number).ok()).collect();
         assert_eq!(kinds.len(), Reason::CODES.len());
         for kind in kinds {
-            let reason = reason_from_wire(message(kind)).unwrap();
+            let reason = reason_from_wire(message(kind)).expect("it was written");
             assert_eq!(format!("REASON_KIND_{}", reason.code()), kind.as_str_name());
             let written = reason_to_wire(&reason);
             assert_eq!((written.kind, reason_from_wire(written)), (kind.into(), Ok(reason)));
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_kind_that_is_not_known_is_refused_with_those_that_are() {
         let newer = stored::Reason { kind: 9_999, ..message(ReasonKind::Held) };
-        let refused = reason_from_wire(newer).unwrap_err().to_string();
+        let refused = reason_from_wire(newer).expect_err("it is not known").to_string();
         assert!(refused.starts_with("kind: 9999 is not a value") && refused.contains("HOST_LOST"), "{refused}");
         let unsaid = stored::Reason::default();
         assert_eq!(reason_from_wire(unsaid), Err(FieldError::missing("kind")));

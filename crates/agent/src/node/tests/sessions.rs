@@ -140,7 +140,7 @@ fn another_pool_s_leader_is_not_listened_to() {
     let mut bench = Bench::leased();
     bench.on(Event::SessionClosed);
     bench.hello();
-    let FromLeader::Welcome(mut other) = welcome(9) else { unreachable!("made above") };
+    let FromLeader::Welcome(mut other) = welcome(9) else { panic!("made above") };
     other.cluster_id = "other".to_owned();
     assert!(closes(&bench.hear(FromLeader::Welcome(other))).expect("closed").contains("other"));
     assert_eq!(bench.node.highest_term(), Term(5), "its term means nothing here");
