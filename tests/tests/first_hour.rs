@@ -60,6 +60,11 @@ async fn cards_without_blocks_are_complained_of_wherever_one_looks() -> Result<(
         pool.cli_ok(&["job", "list"]).await.ok()?.contains("NO_BLOCKS").then_some(())
     })
     .await?;
+    let shown = pool.cli_ok(&["job", "show", &job.to_string()]).await?;
+    assert!(shown.lines().any(|line| line.contains("waits for") && line.contains("NO_BLOCKS")), "{shown}");
+    let shown: serde_json::Value =
+        serde_json::from_str(&pool.cli_ok(&["job", "show", &job.to_string(), "-o", "json"]).await?)?;
+    assert_eq!(shown["waits_for"], "NO_BLOCKS");
 
     let changed = pool.cli(&["pool", "config", "set", "--block-size", "0.001"]).await?;
     let error = String::from_utf8_lossy(&changed.stderr);

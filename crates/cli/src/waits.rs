@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 
 use tessera_api::limits;
-use tessera_api::v1::ListWaitsRequest;
+use tessera_api::v1::{Consistency, ListWaitsRequest};
 use tessera_client::Client;
 
 use crate::view::JobView;
 
-/// Adds what waiting jobs wait for; only the leader knows, and the ledger's reason stays where it does not say.
-pub async fn add(client: &Client, jobs: &mut [JobView]) {
+/// Adds what waiting jobs wait for. Only the leader knows: where it does not say, and in answers of any age, the reason
+/// that the ledger keeps is shown.
+pub async fn add(client: &Client, consistency: i32, jobs: &mut [JobView]) {
+    if consistency == i32::from(Consistency::Stale) {
+        return;
+    }
     let mut waiting: Vec<&mut JobView> = jobs.iter_mut().filter(|job| job.is_waiting()).collect();
     for some in waiting.chunks_mut(limits::FILTER) {
         let job_ids = some.iter().map(|job| job.id).collect();

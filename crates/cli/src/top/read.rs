@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::v1::{
-    Card, Consistency, GetCardRequest, GetJobRequest, GetNodeRequest, GetPoolRequest, GetQueueRequest, JobFilter,
+    Card, GetCardRequest, GetJobRequest, GetNodeRequest, GetPoolRequest, GetQueueRequest, JobFilter,
     JobState, ListCardsRequest, ListJobsRequest, ListNodesRequest, ListQueuesRequest, WhyRequest,
 };
 use tessera_client::{Client, ClientError};
@@ -151,9 +151,7 @@ impl Reader {
         let request = ListJobsRequest { filter: Some(filter), page_size: PAGE, page_token, consistency };
         let answer = self.client.list_jobs(request).await?;
         let mut jobs: Vec<JobView> = answer.jobs.into_iter().map(JobView::from).collect();
-        if self.consistency != i32::from(Consistency::Stale) {
-            waits::add(&self.client, &mut jobs).await;
-        }
+        waits::add(&self.client, consistency, &mut jobs).await;
         Ok((jobs, answer.next_page_token))
     }
 

@@ -18,8 +18,7 @@ pub struct JobView {
     /// The job as the ledger has it.
     #[serde(flatten)]
     pub job: Shown<v1::Job>,
-    /// The constraint that it waits for now, in lists of jobs; absent where that was not asked or the job does not
-    /// wait.
+    /// The constraint that it waits for now; absent where that was not asked or the job does not wait.
     pub waits_for: Option<String>,
     /// The use that it makes of its allocation; absent where that was not asked or the job holds nothing.
     pub used: Option<UseView>,

@@ -17,6 +17,7 @@ impl Detail for JobView {
         out.state("state", &self.stands());
         let why = self.why();
         out.line("reason", format!("{} ({})", why.sentence, why.code));
+        out.line("waits for", self.waits_for.as_deref().unwrap_or_default());
         out.line("queue", &self.spec.queue);
         out.line("submitter", &self.submitter);
         out.line(

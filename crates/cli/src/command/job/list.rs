@@ -1,6 +1,6 @@
 //! `tessera job list`, once or for ever.
 
-use tessera_api::v1::{Consistency, JobFilter, JobState, ListJobsRequest};
+use tessera_api::v1::{JobFilter, JobState, ListJobsRequest};
 use tessera_client::watch::Start;
 
 use super::super::Desk;
@@ -44,7 +44,7 @@ pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Fai
             break;
         }
     }
-    add_waits(&desk, &mut jobs).await;
+    waits::add(&desk.client, desk.consistency, &mut jobs).await;
     if args.r#use {
         let ids: Vec<u64> = jobs.iter().map(|job| job.id).collect();
         let uses = uses::of(&desk.client, &ids, false).await;
@@ -58,14 +58,6 @@ pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Fai
         remark(&format!("[the newest {} jobs; --all shows every one]", jobs.len()));
     }
     Ok(Exit::Done)
-}
-
-/// Adds what the jobs wait for. Only the leader knows: without one, and in a list of any age, the reason that the
-/// ledger keeps is shown.
-async fn add_waits(desk: &Desk, jobs: &mut [JobView]) {
-    if desk.consistency != i32::from(Consistency::Stale) {
-        waits::add(&desk.client, jobs).await;
-    }
 }
 
 /// The newest of the list, at most `limit`, and then every change, for ever.

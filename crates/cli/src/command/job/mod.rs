@@ -17,8 +17,8 @@ use crate::args::{JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
-use crate::uses;
 use crate::view::{JobView, WhyView};
+use crate::{uses, waits};
 
 pub(super) use run::run;
 
@@ -53,6 +53,7 @@ async fn get(desk: &Desk, job: JobNumber, outage: &mut Outage) -> Result<JobView
 
 async fn show(mut desk: Desk, job: JobNumber) -> Result<Exit, Failure> {
     let mut job = get(&desk, job, &mut Outage::never(&desk)).await?;
+    waits::add(&desk.client, desk.consistency, std::slice::from_mut(&mut job)).await;
     // Only the leader knows; without one, what it holds is shown all the same.
     job.used = uses::of(&desk.client, &[job.id], true).await.ok().and_then(|mut uses| uses.remove(&job.id));
     desk.printer.one(&job)?;
