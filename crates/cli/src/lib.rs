@@ -27,10 +27,12 @@ mod waits;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::Styles;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use tessera_diagnostics::shown;
 
@@ -85,12 +87,31 @@ fn explain(said: &clap::Error, typed: impl IntoIterator<Item = OsString>) -> Res
 /// The parser's complaint about what was typed, spelled: it quotes that, and a script may have typed it for somebody
 /// else. It is made without styles, so that everything in it that a terminal would obey was typed.
 fn refusal(typed: impl IntoIterator<Item = OsString>) -> String {
+    let typed: Vec<OsString> = typed.into_iter().collect();
     let mut plain = Cli::command().styles(Styles::plain());
     let parsed = plain
-        .try_get_matches_from_mut(typed)
+        .try_get_matches_from_mut(&typed)
         .and_then(|mut found| Cli::from_arg_matches_mut(&mut found).map_err(|said| said.format(&mut plain)));
-    let said = parsed.err().map(|said| said.render().ansi().to_string()).unwrap_or_default();
-    shown::lines(&said).into_owned()
+    let said = parsed.err().map(|said| match said.kind() {
+        ErrorKind::InvalidUtf8 => no_text(&typed),
+        _ => said.render().ansi().to_string(),
+    });
+    shown::lines(&said.unwrap_or_default()).into_owned()
+}
+
+/// The complaint about words that are not text, which the parser does not name.
+fn no_text(typed: &[OsString]) -> String {
+    let words = typed.iter().enumerate().filter(|(_, word)| word.to_str().is_none());
+    let words = words.map(|(place, word)| format!("argument {place}: {}", spelled(word.as_bytes())));
+    let why = format!("only text in UTF-8 can be sent to a member\n{}", words.collect::<Vec<_>>().join("\n"));
+    let next = "write them as text; a program finds files of such names by a pattern, or by a script of its own";
+    Failure::new(Exit::Usage, "not everything that was typed is text", why).next(next).to_string()
+}
+
+/// Bytes of which those that are no UTF-8 are spelled.
+fn spelled(bytes: &[u8]) -> String {
+    let chunks = bytes.utf8_chunks();
+    chunks.map(|chunk| format!("{}{}", chunk.valid(), chunk.invalid().escape_ascii())).collect()
 }
 
 /// Threads of a member besides that of consensus, one for each processor in all. More of them wake each other for work
@@ -128,6 +149,8 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
@@ -143,6 +166,8 @@ mod tests {
             ("\u{2066}", r"\u{2066}"),
             ("\u{200f}", r"\u{200f}"),
             ("\u{2028}", r"\u{2028}"),
+            ("\u{feff}", r"\u{feff}"),
+            ("\u{200b}", r"\u{200b}"),
         ];
         for (sort, spelled) in sorts {
             let evil = format!("a{sort}b");
@@ -153,5 +178,13 @@ mod tests {
                 assert!(!said.contains(|letter: char| letter != '\n' && shown::is_obeyed(letter)), "{said:?}");
             }
         }
+    }
+    #[test]
+    fn an_argument_that_is_no_text_is_named() {
+        let typed = ["tessera", "job", "run", "--", "echo"].map(OsString::from);
+        let evil = OsString::from_vec(b"gr\xc3\xb6\xc3\x9fe\xff\x1b[2J".to_vec());
+        let said = refusal(typed.into_iter().chain([evil, OsString::from("after")]));
+        assert!(said.contains(r"argument 5: größe\xff\u{1b}[2J"), "{said}");
+        assert!(said.starts_with("error: ") && said.contains("\n  next: ") && !said.contains("after"), "{said}");
     }
 }

@@ -1,8 +1,10 @@
 //! The program from outside: help, errors and exit codes, without any control plane.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -186,6 +188,17 @@ fn what_is_quoted_in_an_error_is_spelled() {
         assert!(err.contains(r"/no\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}/such"), "{err:?}");
         assert!(!err.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{err:?}");
     }
+}
+
+#[test]
+fn an_argument_that_is_no_text_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let evil = OsStr::from_bytes(b"gr\xc3\xb6\xc3\x9fe\xff");
+    let mut runs = command(folder.path(), &["job", "run", "--", "echo"]);
+    let refused = runs.arg(evil).output().expect("the program starts");
+    let err = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{err}");
+    assert!(err.contains(r"argument 5: größe\xff"), "{err}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::v1::{
-    Card, GetCardRequest, GetJobRequest, GetNodeRequest, GetPoolRequest, GetQueueRequest, JobFilter,
-    JobState, ListCardsRequest, ListJobsRequest, ListNodesRequest, ListQueuesRequest, WhyRequest,
+    Card, GetCardRequest, GetJobRequest, GetNodeRequest, GetPoolRequest, GetQueueRequest, JobFilter, JobState,
+    ListCardsRequest, ListJobsRequest, ListNodesRequest, ListQueuesRequest, WhyRequest,
 };
 use tessera_client::{Client, ClientError};
 use tokio::sync::{mpsc, watch};
