@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use clap::builder::Styles;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
-use tessera_diagnostics::shown;
+use tessera_diagnostics::{profile, shown};
 
 use crate::args::{Cli, Command};
 use crate::exit::Exit;
@@ -59,6 +59,10 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == tessera_agent::supervisor::image::driver::WORD) {
         return tessera_agent::supervisor::image::driver::main(words);
+    }
+    // Nor for what gives the addresses of a profile their names.
+    if std::env::args_os().nth(1).is_some_and(|word| word == profile::WORD) {
+        return if profile::answer().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let ended = match Cli::try_parse() {
         Ok(cli) => run(cli),

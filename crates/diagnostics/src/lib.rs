@@ -8,7 +8,7 @@
 
 mod log;
 mod process;
-mod profile;
+pub mod profile;
 mod remark;
 pub mod shown;
 
