@@ -20,7 +20,7 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// `host:port` under which members, agents and clients reach it.
     pub advertise: String,
-    /// Its name for people; may be empty.
+    /// The name that the cluster knows it by, unless whoever makes it a member gives another; may be empty.
     pub name: String,
     /// The address on which metrics and health are served; `None`: nowhere.
     pub http: Option<SocketAddr>,

@@ -32,7 +32,7 @@ use tonic::{Request, Response, Status};
 
 pub(crate) use founders::founders;
 pub use introduction::{IntroduceError, introduce};
-pub(crate) use introduction::{introduced_as, status_of};
+pub(crate) use introduction::{call, introduced_as, status_of};
 
 use self::founders::Founders;
 use crate::grpc::KEEP_ALIVE;
@@ -101,7 +101,7 @@ pub(crate) async fn found(consensus: &Consensus<LedgerMachine>, members: Vec<Mem
 /// same afterwards.
 pub(crate) async fn wait(
     inbound: Inbound,
-    advertise: &str,
+    (advertise, name): (&str, &str),
     highest_level: Level,
     outbound: &Outbound,
     shown: &watch::Sender<Phase>,
@@ -113,8 +113,9 @@ pub(crate) async fn wait(
     let limits = MemberLimits::default();
     let seats = Seats::new(SeatLimits { silence: SILENCE, ..limits.seats() }, Gauge::default());
     shown.send_replace(Phase::Nobody(None));
-    let (advertise, outbound, shown) = (advertise.to_owned(), outbound.clone(), shown.clone());
-    let nobody = Nobody { advertise, highest_level, outbound, shown: shown.clone(), told };
+    let (advertise, name, outbound, shown) =
+        (advertise.to_owned(), name.to_owned(), outbound.clone(), shown.clone());
+    let nobody = Nobody { advertise, name, highest_level, outbound, shown: shown.clone(), told };
     let others = move |request| not_initialized(shown.clone(), request);
     let punctuality = Punctuality { patience: limits.silence, late: refusal::request_came_too_slowly };
     let serving = Server::builder()
@@ -146,6 +147,8 @@ pub(crate) async fn wait(
 struct Nobody {
     /// Under which address others know it.
     advertise: String,
+    /// The name that it was started with; empty: none.
+    name: String,
     /// The highest level that it can apply.
     highest_level: Level,
     outbound: Outbound,
@@ -204,10 +207,11 @@ impl Nobody {
 
     /// This process is asked to found a cluster.
     async fn found(&self, request: v1::InitializeClusterRequest) -> Result<v1::InitializeClusterResponse, Refusal> {
-        let founders = founders(request, &self.advertise)?;
+        let mut founders = founders(request, &self.advertise)?;
         let deadline = Instant::now() + PATIENCE;
         founders.introduce(&self.outbound, deadline).await?;
-        let Founders { cluster, own, members, pool } = founders;
+        let Founders { cluster, own, mut members, pool } = founders;
+        members.iter_mut().filter(|member| member.id == own).for_each(|member| call(member, self.name.clone()));
         let (answer, founded) = oneshot::channel();
         let founding = Founding { members: members.clone(), answer };
         let identity = Identity { cluster: cluster.clone(), member: own };
@@ -246,7 +250,8 @@ impl ClusterService for Nobody {
             return Ok(Response::new(self.found(request).await?));
         };
         self.named(member, &request.cluster_id, request.pool.as_ref())?;
-        Ok(Response::new(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: Vec::new() }))
+        let own = v1::Member { id: member.0, name: self.name.clone(), ..v1::Member::default() };
+        Ok(Response::new(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: vec![own] }))
     }
 
     async fn get_cluster_status(
@@ -330,7 +335,8 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &watch::Sender::default(), &end).await }
+            let shown = watch::Sender::default();
+            async move { wait(inbound, (&address, "four"), Level::NEWEST, &Outbound::default(), &shown, &end).await }
         });
         let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
         let asked = JobServiceClient::new(channel).get_job(v1::GetJobRequest::default()).await;
@@ -347,7 +353,8 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &watch::Sender::default(), &end).await }
+            let shown = watch::Sender::default();
+            async move { wait(inbound, (&address, "four"), Level::NEWEST, &Outbound::default(), &shown, &end).await }
         });
         let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
         let services = descriptors().expect("they were compiled in").services();
@@ -374,12 +381,14 @@ mod tests {
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
-            async move { wait(inbound, &address, Level::NEWEST, &Outbound::default(), &watch::Sender::default(), &end).await }
+            let shown = watch::Sender::default();
+            async move { wait(inbound, (&address, "four"), Level::NEWEST, &Outbound::default(), &shown, &end).await }
         });
         let cluster = ClusterId::new("prod").expect("a legal name");
         let identity = Identity { cluster, member: MemberId(4) };
         let deadline = Instant::now() + PATIENCE;
-        introduce(&Outbound::default(), &address, &identity, None, deadline).await.expect("it waits for this");
+        let name = introduce(&Outbound::default(), &address, &identity, None, deadline).await;
+        assert_eq!(name.expect("it waits for this"), "four");
         let named = waiting.await.expect("waiting does not panic").expect("the server did not fail");
         assert_eq!(named.map(|named| named.identity), Some(identity.clone()));
         assert!(

@@ -175,7 +175,8 @@ async fn run_here(
             let _named = named.clone().drop_guard();
             tokio::spawn(pulse.clone().keep(|| std::future::ready(true), named));
             let (level, waits) = (config.highest_level, inbound.clone());
-            match founding::wait(waits, &config.advertise, level, &outbound, &shown, &shutdown).await? {
+            let known_as = (config.advertise.as_str(), config.name.as_str());
+            match founding::wait(waits, known_as, level, &outbound, &shown, &shutdown).await? {
                 Some(named) => named,
                 None => return Ok(()),
             }

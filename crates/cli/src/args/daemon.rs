@@ -56,7 +56,7 @@ pub struct ServerArgs {
     /// How others reach this member [default: the address of --listen]
     #[arg(long, value_name = "HOST:PORT", env = "TESSERA_ADVERTISE")]
     pub advertise: Option<String>,
-    /// Name for people
+    /// Name for people, unless `cluster init` or `cluster member add` gives one [default: none]
     #[arg(long, env = "TESSERA_NAME")]
     pub name: Option<String>,
     /// Where metrics and health are served over HTTP; nowhere when not given

@@ -11,7 +11,7 @@ use tessera_consensus::{ClusterId, Identity, Member, MemberId};
 use tessera_ledger::wire::FieldError;
 use tokio::time::Instant;
 
-use super::introduction::{IntroduceError, introduce, reach};
+use super::introduction::{IntroduceError, call, introduce, reach};
 use tessera_controller::new_pool::NewPool;
 
 /// The cluster to be founded and its founders.
@@ -25,23 +25,24 @@ pub(crate) struct Founders {
 }
 
 impl Founders {
-    /// Tells the other founders who they are. It can be said again: a founding that was interrupted is taken up where
-    /// it stands.
-    pub async fn introduce(&self, outbound: &Outbound, deadline: Instant) -> Result<(), Refusal> {
-        let others = || self.members.iter().filter(|member| member.id != self.own);
+    /// Tells the other founders who they are, and learns the names of those that the request did not name. It can be
+    /// said again: a founding that was interrupted is taken up where it stands.
+    pub async fn introduce(&mut self, outbound: &Outbound, deadline: Instant) -> Result<(), Refusal> {
         let refuse = |member: &Member, error: IntroduceError| {
             let text = format!("{member} cannot be a founder: {error}; when all are waiting, try again");
             Refusal::new(ErrorReason::MembershipRefused, text)
         };
-        for member in others() {
+        let own = self.own;
+        for member in self.members.iter().filter(|member| member.id != own) {
             reach(outbound, &member.address, deadline).await.map_err(|error| refuse(member, error))?;
         }
-        for member in others() {
+        for member in self.members.iter_mut().filter(|member| member.id != own) {
             let identity = Identity { cluster: self.cluster.clone(), member: member.id };
             let pool = self.pool.map(NewPool::to_wire);
-            introduce(outbound, &member.address, &identity, pool, deadline)
+            let name = introduce(outbound, &member.address, &identity, pool, deadline)
                 .await
                 .map_err(|error| refuse(member, error))?;
+            call(member, name);
         }
         Ok(())
     }

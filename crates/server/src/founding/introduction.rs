@@ -3,10 +3,11 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use tessera_api::limits;
 use tessera_api::v1;
 use tessera_api::v1::cluster_service_client::ClusterServiceClient;
 use tessera_connection::{ConnectError, Outbound, Terms};
-use tessera_consensus::{Identity, MemberId};
+use tessera_consensus::{Identity, Member, MemberId};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -56,7 +57,7 @@ impl IntroduceError {
 }
 
 /// Tells the process at `address`, which must be nobody yet, that it is this member, and what the pool is to be if that
-/// is new too.
+/// is new too. Returns the name that the process was started with; empty: none.
 ///
 /// # Errors
 /// [`IntroduceError`].
@@ -66,7 +67,7 @@ pub async fn introduce(
     identity: &Identity,
     pool: Option<v1::NewPool>,
     deadline: Instant,
-) -> Result<(), IntroduceError> {
+) -> Result<String, IntroduceError> {
     let mut request = Request::new(v1::InitializeClusterRequest {
         request_id: String::new(),
         cluster_id: identity.cluster.as_str().to_owned(),
@@ -75,7 +76,15 @@ pub async fn introduce(
     });
     request.metadata_mut().insert(MEMBER, identity.member.0.into());
     let asked = async |mut client: ClusterServiceClient<Channel>| client.initialize_cluster(request).await;
-    ask(outbound, address, deadline, asked).await.map(drop)
+    let own = ask(outbound, address, deadline, asked).await?.members.pop();
+    Ok(own.map(|member| member.name).unwrap_or_default())
+}
+
+/// Gives a member the name that its process was started with, unless whoever made it a member named it.
+pub(crate) fn call(member: &mut Member, name: String) {
+    if member.name.is_empty() && name.len() <= limits::NAME {
+        member.name = name;
+    }
 }
 
 /// What the process at `address` says of itself.

@@ -64,6 +64,11 @@ async fn members_are_seen_and_leadership_moves() {
     );
 }
 
+/// The name that a process at this address was started with.
+fn own_name(address: &str) -> String {
+    format!("process at {address}")
+}
+
 /// Starts a process without identity; answers where it listens.
 async fn process(end: &CancellationToken) -> String {
     let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("a free port");
@@ -80,7 +85,8 @@ async fn process(end: &CancellationToken) -> String {
         onlooker: None,
         usage: None,
     };
-    let config = ServerConfig::new("unused", address);
+    let mut config = ServerConfig::new("unused", address);
+    config.name = own_name(&address.to_string());
     let end = end.clone();
     tokio::spawn(async move { run_on(ground, config, end).await.expect("it runs until it is ended") });
     address.to_string()
@@ -101,7 +107,10 @@ async fn a_new_pool_has_the_blocks_that_its_founder_chose() {
     let mut cluster = clients.cluster.clone();
     let refused = cluster.initialize_cluster(request(2_000_000)).await;
     assert_refused(refused, Code::InvalidArgument, ErrorReason::InvalidField);
-    within("it is founded", cluster.initialize_cluster(request(10))).await.expect("all three wait for this");
+    let founded = within("it is founded", cluster.initialize_cluster(request(10))).await;
+    let members = founded.expect("all three wait for this").into_inner().members;
+    let names: Vec<String> = members.into_iter().map(|member| member.name).collect();
+    assert_eq!(names, founders.each_ref().map(|founder| own_name(founder)), "nobody gave them others");
     for founder in &founders {
         let mut pool = Clients::of(founder).pool.clone();
         let config = pool.get_pool_config(v1::GetPoolConfigRequest::default()).await.expect("settings").into_inner();
@@ -139,6 +148,19 @@ async fn a_process_is_added_through_a_follower_and_gets_a_vote() {
     let job = submit(&Clients::of(&address), 1).await;
     let get = v1::GetJobRequest { job_id: job.0, ..Default::default() };
     follower.jobs.clone().get_job(get).await.expect("what the new member took is everywhere");
+}
+
+#[tokio::test]
+async fn a_member_that_nobody_names_is_called_as_its_process_was_started() {
+    let cluster = Cluster::of(1).await;
+    let end = CancellationToken::new();
+    let _ended = end.clone().drop_guard();
+    let address = process(&end).await;
+    let mut client = cluster.members[0].clients.cluster.clone();
+    let member = Some(v1::NewMember { name: String::new(), address: address.clone() });
+    let add = v1::AddMemberRequest { request_id: id(), member };
+    let added = within("it is added", client.add_member(add)).await.expect("it waits to be added").into_inner();
+    assert_eq!(added.member.map(|member| member.name), Some(own_name(&address)));
 }
 
 #[tokio::test]

@@ -98,7 +98,7 @@ impl ClusterApi {
         // The founders are numbered in the order in which they are named: this one must stand where it stood before.
         let place = usize::try_from(own.member.0.saturating_sub(1)).unwrap_or(usize::MAX);
         let address = request.members.get(place).map(|member| member.address.clone()).unwrap_or_default();
-        let founders = founding::founders(request, &address)?;
+        let mut founders = founding::founders(request, &address)?;
         founders.introduce(self.desk.pool.outbound(), Instant::now() + FOUNDING).await?;
         founding::found(self.consensus(), founders.members.clone()).await.map_err(|error| self.refuse(&error))?;
         self.founded_with(founders.pool).await?;
@@ -244,12 +244,13 @@ impl ClusterService for ClusterApi {
             cluster: self.consensus().identity().cluster.clone(),
             member: self.consensus().next_member_id(),
         };
-        if !self.can_join(&new.address, identity.member, deadline).await? {
+        let mut member = Member { id: identity.member, name: new.name, address: new.address };
+        if !self.can_join(&member.address, identity.member, deadline).await? {
             let introduced =
-                founding::introduce(self.desk.pool.outbound(), &new.address, &identity, None, deadline).await;
-            introduced.map_err(|error| not_made_member(&new.address, error))?;
+                founding::introduce(self.desk.pool.outbound(), &member.address, &identity, None, deadline).await;
+            let name = introduced.map_err(|error| not_made_member(&member.address, error))?;
+            founding::call(&mut member, name);
         }
-        let member = Member { id: identity.member, name: new.name, address: new.address };
         self.admit(&member, deadline).await.map_err(|error| self.refuse(&error))?;
         let status = self.settled(deadline, |status| status.member(member.id).is_some()).await;
         Ok(Response::new(v1::AddMemberResponse { member: Some(view::member(&status, &member)) }))
