@@ -193,3 +193,31 @@ async fn what_a_user_wrote_wrongly_costs_no_node() -> Result<()> {
     assert!(nodes.iter().all(|node| node.eligibility() == Eligibility::Eligible), "{nodes:?}");
     pool.verify().await
 }
+
+/// The output of a job that says nothing of its own is kept for as long as the pool says, also when that is said later.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_output_of_an_ended_job_goes_when_the_pool_says_so() -> Result<()> {
+    let pool = Pool::start(Options { nodes: vec![vec![("gpu", 8)]], ..Options::default() }).await?;
+    let client = pool.client();
+    let hour = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
+    let usual = submit(&client, shell("echo usual")).await?;
+    let own = submit(&client, JobSpec { output_retention: hour, ..shell("echo own") }).await?;
+    for job in [usual, own] {
+        wait_for(&client, job, JobState::Completed).await?;
+    }
+    let settled = || {
+        let folders = std::fs::read_dir(pool.nodes[0].data.join("workers")).into_iter().flatten().flatten();
+        folders.filter(|folder| folder.path().join("settled.json").exists()).count()
+    };
+    until("the leader to have let both workers go", async || (settled() == 2).then_some(())).await?;
+    assert_eq!(output(&client, usual, 0).await?, "usual\n", "the pool keeps it for days");
+
+    pool.cli_ok(&["pool", "config", "set", "--output-retention", "1ms"]).await?;
+    until("the output to go", async || {
+        let refused = output(&client, usual, 0).await.err()?;
+        format!("{refused:#}").contains("OUTPUT_EXPIRED").then_some(())
+    })
+    .await?;
+    assert_eq!(output(&client, own, 0).await?, "own\n", "it has a word of its own");
+    pool.verify().await
+}

@@ -147,4 +147,24 @@ mod tests {
         let names: Vec<String> = names_in(&folders).into_iter().collect();
         assert_eq!(names, ["imagenet", "llama.safetensors"]);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn folders_are_looked_into_as_often_as_is_set() {
+        for data_scan in [Duration::from_secs(1), Duration::from_secs(30)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            fs::create_dir(folder.path().join("imagenet")).expect("made");
+            let (address, mut mailbox) = mailbox("node", 1, WhenFull::Wait, &ActorMeters::default());
+            let end = CancellationToken::new();
+            let began = Instant::now();
+            let folders = vec![folder.path().to_owned()];
+            let watch = watch_data(folders, BTreeSet::new(), data_scan, address, end.clone());
+            let listen = async {
+                let delivery = mailbox.next().await.expect("somebody tells");
+                delivery.handle(|_| end.cancel());
+                began.elapsed()
+            };
+            let ((), told_after) = tokio::join!(watch, listen);
+            assert!(told_after >= data_scan && told_after < data_scan * 2, "{told_after:?} of {data_scan:?}");
+        }
+    }
 }

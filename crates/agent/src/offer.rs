@@ -70,6 +70,8 @@ mod tests {
         assert_eq!(capacity(offer, 1 << 20).memory, Mebibytes::ZERO);
         let set = HostOffer { cpu: Some(MilliCpus(2_000)), memory: Some(Mebibytes(64)), ..offer };
         assert_eq!(capacity(set, 0), HostCapacity { cpu: MilliCpus(2_000), memory: Mebibytes(64) });
+        let kept = HostOffer { reserved_cpu: MilliCpus(3_000), reserved_memory: Mebibytes(6_000), ..offer };
+        assert_eq!(capacity(kept, 0), HostCapacity { cpu: MilliCpus(5_000), memory: Mebibytes(10_000) });
         assert!(total_memory("MemFree: 1 kB\n").is_err());
     }
 

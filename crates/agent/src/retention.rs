@@ -52,3 +52,20 @@ pub async fn remove_expired(ended: Ended, shelf: Shelf, mut retention: Retention
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_the_node_goes_before_that_of_the_pool() {
+        let (pool, of_pool) = watch::channel(None);
+        let kept = |output_retention: Option<u64>| {
+            let of_node = output_retention.map(Duration::from_secs);
+            Retention { of_node, of_pool: of_pool.clone() }.now().map(|kept| kept.as_secs())
+        };
+        assert_eq!([kept(None), kept(Some(60))], [None, Some(60)]);
+        pool.send_replace(Some(Duration::from_secs(3_600)));
+        assert_eq!([kept(None), kept(Some(60))], [Some(3_600), Some(60)]);
+    }
+}

@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod configured;
 mod notify;
 mod printed;
 mod program;

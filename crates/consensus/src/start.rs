@@ -265,3 +265,28 @@ async fn end_with_reason<M: Machine>(
     }
     end.cancel();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::{ClusterId, MemberId};
+
+    #[test]
+    fn the_core_keeps_to_the_times_that_are_set() {
+        let identity = Identity { cluster: ClusterId::new("prod").expect("a legal name"), member: MemberId(1) };
+        let times_of = |config: &ConsensusConfig| {
+            let core = raft_config(config, &identity).expect("times that fit together");
+            (core.heartbeat_interval, core.election_timeout_min, core.election_timeout_max)
+        };
+        let usual = ConsensusConfig::default();
+        let slow = ConsensusConfig {
+            heartbeat: Duration::from_millis(70),
+            election_timeout_min: Duration::from_millis(300),
+            election_timeout_max: Duration::from_millis(900),
+            ..usual.clone()
+        };
+        assert_eq!((times_of(&usual), times_of(&slow)), ((40, 100, 220), (70, 300, 900)));
+    }
+}

@@ -133,3 +133,22 @@ impl Timekeeper {
         right.map(|(member, _)| member).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{SystemClock, WrongClock};
+
+    #[test]
+    fn a_clock_is_wrong_from_the_offset_on_that_is_set() {
+        for (max_clock_offset, off) in [(10, true), (60, false)] {
+            let wall = Arc::new(WrongClock { ahead_ms: 20_000 });
+            let keeper = Timekeeper::new(MemberId(1), wall, Duration::from_secs(max_clock_offset));
+            keeper.observe(None, (1..=3).map(MemberId));
+            for other in [2, 3] {
+                keeper.heard(MemberId(other), Instant::now(), SystemClock.now().0);
+            }
+            assert_eq!(keeper.status().off, off, "{:?}", keeper.status());
+        }
+    }
+}

@@ -43,4 +43,6 @@ fn backoff_doubles_up_to_its_cap() {
     assert_eq!(policy.wait_before(1), Duration::from_secs(1));
     assert_eq!(policy.wait_before(4), Duration::from_secs(8));
     assert_eq!(policy.wait_before(200), Duration::from_secs(300));
+    let patient = RetryPolicy { max_backoff: Duration::from_secs(3_600), ..policy };
+    assert_eq!(patient.wait_before(200), Duration::from_secs(3_600));
 }

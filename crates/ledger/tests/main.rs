@@ -32,6 +32,7 @@ mod random;
 mod recall;
 mod samples;
 mod scenarios;
+mod settings;
 mod sick_nodes;
 mod submissions;
 mod windows;

@@ -20,6 +20,7 @@ mod racks;
 mod reservations;
 mod room;
 mod scarcity;
+mod settings;
 mod starvation;
 mod termination;
 mod verdicts;

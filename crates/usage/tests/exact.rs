@@ -12,7 +12,7 @@ use tessera_ledger::{
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
 use tessera_usage::books::Entry;
-use tessera_usage::{Books, Database, GroupBy, Query};
+use tessera_usage::{Books, Database, GroupBy, Keeper, Query, Settings};
 
 #[test]
 fn only_a_file_that_is_damaged_is_to_be_set_aside() {
@@ -343,6 +343,28 @@ fn what_is_too_old_is_forgotten_and_what_goes_on_is_kept() {
     assert_eq!(database.forget(before).expect("it is kept"), 1);
     let answer = database.sums(&Query { by: GroupBy::Job, rows: 10, ..Query::default() }).expect("sums");
     assert_eq!(answer.rows.iter().map(|row| row.key.as_str()).collect::<Vec<_>>(), ["2"]);
+}
+
+#[test]
+fn what_was_held_is_kept_for_the_time_that_is_set() {
+    let keys = |retention: Duration| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("usage.sqlite");
+        let keeper = Keeper::start(Settings { path, cluster: "pool".to_owned(), retention }).expect("it opens");
+        let mut world = World::new();
+        world.go(&Step::Submit { tflops: 2, gang: 1, priority: 0 }, 0);
+        world.go(&Step::Decide, 0);
+        world.go(&Step::Start, 1_000);
+        world.go(&Step::Stop { which: 0, well: true }, 1_000);
+        // Nobody holds anything, and what is too old is looked for once in an hour.
+        world.go(&Step::Nothing, 3_700_000);
+        world.entries.drain(..).for_each(|entry| keeper.keep(entry));
+        keeper.flush(world.state.revision(), world.state.time()).expect("it keeps them");
+        let answer = keeper.sums(&Query { by: GroupBy::Job, rows: 10, ..Query::default() }).expect("sums");
+        answer.rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(Duration::from_secs(7_200)), ["1"]);
+    assert_eq!(keys(Duration::from_secs(60)), Vec::<String>::new());
 }
 
 #[test]

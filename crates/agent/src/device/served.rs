@@ -144,7 +144,11 @@ pub(super) fn handed_on() -> impl Iterator<Item = (&'static str, std::ffi::OsStr
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+    use crate::device::{Plan, ProgramPlace};
 
     #[test]
     fn a_wheel_that_is_older_than_its_agent_serves_nothing() {
@@ -156,5 +160,43 @@ mod tests {
         assert!(refused("tessera 0.0.9\npytorch 2.9.1\n").contains("of release 0.0.9"));
         assert!(refused("pytorch 2.9.1\n").contains("of an older release"));
         assert!(refused("no word of it\n").contains("which PyTorch"));
+    }
+
+    /// A module in the place of the wheel, which prints how it was asked in the place of a version.
+    #[tokio::test]
+    async fn the_interpreter_is_asked_with_what_servers_are_given() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("tessera")).expect("made");
+        let said = format!(
+            "import os\nprint('tessera {}')\nprint('pytorch', os.environ['TESSERA_BUILD'], os.environ['MINE'])\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        fs::write(folder.path().join("tessera/__init__.py"), "").expect("written");
+        fs::write(folder.path().join("tessera/slice.py"), said).expect("written");
+        let mut config = AgentConfig::new("node-a", "/data", vec!["127.0.0.1:7400".to_owned()]);
+        let path = folder.path().display().to_string();
+        config.device.environment = [("PYTHONPATH".to_owned(), path), ("MINE".to_owned(), "eth1".to_owned())].into();
+        let asked = async |config: &AgentConfig| Served::new("python3".into(), config).ask().await;
+        assert_eq!(asked(&config).await.as_deref(), Ok("/data/torch eth1"));
+        config.device.build = Some("/opt/dispatcher".into());
+        config.device.environment.insert("MINE".to_owned(), "eth2".to_owned());
+        assert_eq!(asked(&config).await.as_deref(), Ok("/opt/dispatcher eth2"));
+    }
+
+    #[test]
+    fn servers_have_the_times_that_are_set() {
+        let mut config = AgentConfig::new("node-a", "/data", vec!["127.0.0.1:7400".to_owned()]);
+        let words = |config: &AgentConfig| {
+            let served = Served::new("/opt/python".into(), config);
+            let (listen, lease) = ("tcp:127.0.0.1:1".to_owned(), served.host_lease);
+            let plan = Plan::new(&served, &[], ProgramPlace::OnOtherNode { listen, lease }, BTreeMap::new());
+            (plan.ready_within(), plan.arguments(0, Path::new("/w/group")).join(" "))
+        };
+        let (within, usual) = words(&config);
+        assert!(within == Some(Duration::from_secs(60)) && usual.contains("--lease 60 "), "{usual}");
+        config.device.start_within = Duration::from_secs(5);
+        config.device.host_lease = Duration::from_secs(7);
+        let (within, brief) = words(&config);
+        assert!(within == Some(Duration::from_secs(5)) && brief.contains("--lease 7 "), "{brief}");
     }
 }

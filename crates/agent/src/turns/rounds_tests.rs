@@ -107,6 +107,31 @@ fn a_strict_worker_stands_still_while_nobody_s_blocks_come_round_and_an_elastic_
 }
 
 #[test]
+fn rounds_and_turns_are_as_long_as_is_set() {
+    let tenants = [tenant(1, &[(0, 1)], false), tenant(2, &[(1, 63)], false)];
+    // The turns of the small one in eight rounds, and the seconds of all.
+    let played = |round, quantum| {
+        let (mut rounds, mut turns, mut seconds) = (Rounds::new(Terms { round, quantum }), 0, 0.0);
+        for _ in 0..8 {
+            rounds.begin(64, tenants.to_vec());
+            while let Some(turn) = rounds.next_turn() {
+                turns += u32::from(turn.whose == Some(id(1)));
+                seconds += turn.seconds;
+                rounds.over(turn, Duration::from_secs_f64(turn.seconds), true);
+            }
+        }
+        (turns, seconds)
+    };
+    let [short, long] = [200, 800].map(Duration::from_millis);
+    let (fine, coarse) = (Duration::from_millis(2), Duration::from_millis(10));
+    let (turns, seconds) = played(short, fine);
+    assert_eq!(turns, 8, "3 ms of each round are a turn");
+    assert!((seconds - 1.6).abs() < 0.05, "{seconds}");
+    assert!((played(long, fine).1 - 6.4).abs() < 0.05);
+    assert!((1..=3).contains(&played(short, coarse).0), "what is less than a turn comes together over some rounds");
+}
+
+#[test]
 fn time_that_is_not_used_is_lent_and_back_within_a_round() {
     let tenants = [tenant(1, &[(0, 8)], false), tenant(2, &[(8, 4)], true), tenant(3, &[(12, 4)], false)];
     let (mut rounds, mut played) = (Rounds::new(TERMS), Played::default());

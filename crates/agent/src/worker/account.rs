@@ -314,4 +314,14 @@ mod tests {
             assert!(wrong.parse::<UserIds>().is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn every_worker_has_the_groups_that_are_set() {
+        let name = Group::from_gid(Gid::from_raw(1)).expect("readable").expect("every host has it").name;
+        for (worker_groups, gids) in [(vec![], vec![]), (vec![name], vec![1])] {
+            let accounts = Accounts::new(RunAs::Range(UserIds::default()), &worker_groups).expect("it exists");
+            let account = accounts.take(worker(1, 0), 1, "anna").expect("free ids").expect("an id of its own");
+            assert_eq!(account.groups, gids);
+        }
+    }
 }

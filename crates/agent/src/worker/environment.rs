@@ -193,6 +193,7 @@ mod tests {
     fn the_job_goes_before_the_cards_and_tessera_before_the_job() {
         let spec = wire::JobSpec {
             environment: map(&[("OMP_NUM_THREADS", "7"), ("RANK", "99"), ("MINE", "yes")]),
+            name: "training".to_owned(),
             ..Default::default()
         };
         let order = wire::WorkerOrder {
@@ -223,6 +224,7 @@ mod tests {
             ("MASTER_PORT", "29500"),
             ("TRACEPARENT", "00-1-2-01"),
             ("TESSERA_JOB_ID", "9"),
+            ("TESSERA_JOB_NAME", "training"),
             ("TESSERA_ATTEMPT", "1"),
             ("TESSERA_RANK", "2"),
             ("TESSERA_WORKER_DIR", "/w/work"),

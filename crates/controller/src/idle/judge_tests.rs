@@ -8,7 +8,7 @@ use crate::fixture::{self, Ledger};
 
 const BELOW: f64 = 0.10;
 
-/// One job that runs in a queue with a ladder of 4, 8, 12 and 30 seconds, and the clock that everybody goes by.
+/// One job that runs in a queue with a ladder, and the clock that everybody goes by.
 struct World {
     ledger: Ledger,
     job: JobId,
@@ -17,6 +17,7 @@ struct World {
     judge: Judge,
 }
 
+/// A ladder of 4, 8, 12 and 30 seconds.
 fn policy() -> IdlePolicy {
     let after = |seconds| Some(Duration::from_secs(seconds));
     IdlePolicy {
@@ -30,9 +31,13 @@ fn policy() -> IdlePolicy {
 
 impl World {
     fn new(kept: bool) -> Self {
+        Self::with(policy(), kept)
+    }
+
+    fn with(idle: IdlePolicy, kept: bool) -> Self {
         let mut ledger = Ledger::default();
         let settings = ledger.state.queue("default").expect("there is always one").settings.clone();
-        let queue = QueueSettings { idle: Some(policy()), ..settings };
+        let queue = QueueSettings { idle: Some(idle), ..settings };
         assert_eq!(ledger.apply(Command::SetQueue { queue }), Outcome::Done);
         let node = ledger.node("n", &[10]);
         let mut spec = fixture::job(4);
@@ -93,6 +98,32 @@ fn one_that_sleeps_goes_up_the_ladder_step_by_step_and_one_that_is_kept_does_not
     let mut kept = World::new(true);
     (0..20).for_each(|_| kept.look(Some(0.0)));
     assert_eq!((kept.step(), kept.job().state), (None, JobState::Running));
+}
+
+#[test]
+fn each_step_follows_after_the_time_and_below_the_share_that_its_queue_sets() {
+    let after = |seconds| Some(Duration::from_secs(seconds));
+    let steps_of = |idle: IdlePolicy, used: f64| {
+        let mut world = World::with(idle, false);
+        let look = |_| {
+            world.look(Some(used));
+            world.step()
+        };
+        let steps: Vec<Option<IdleStep>> = (0..20).map(look).collect();
+        IdleStep::ALL.map(|step| steps.iter().position(|seen| *seen == Some(step)))
+    };
+    let usual = [Some(2), Some(4), Some(6), Some(15)];
+    assert_eq!(steps_of(policy(), 0.09), usual);
+    assert_eq!(steps_of(IdlePolicy { below: Percent(5), ..policy() }, 0.09), [None; 4], "it computes enough");
+    let [noticed, preemptible, suspended, released] = usual;
+    let later = steps_of(IdlePolicy { notify_after: after(6), ..policy() }, 0.0);
+    assert_eq!(later, [Some(3), preemptible, suspended, released]);
+    let later = steps_of(IdlePolicy { preemptible_after: after(10), ..policy() }, 0.0);
+    assert_eq!(later, [noticed, Some(5), suspended, released]);
+    let later = steps_of(IdlePolicy { suspend_after: after(20), ..policy() }, 0.0);
+    assert_eq!(later, [noticed, preemptible, Some(10), released]);
+    let later = steps_of(IdlePolicy { release_after: after(36), ..policy() }, 0.0);
+    assert_eq!(later, [noticed, preemptible, suspended, Some(18)]);
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub(super) fn look(
 
 #[cfg(test)]
 mod tests {
+    use tessera_ledger::Command;
+
     use super::*;
     use crate::fixture::Ledger;
 
@@ -75,6 +77,7 @@ mod tests {
         leases: Leases,
         nodes: Vec<NodeId>,
         began: Instant,
+        mass_loss: MassLoss,
     }
 
     impl Stage {
@@ -83,7 +86,7 @@ mod tests {
             let nodes = (0..nodes).map(|number| ledger.node(&format!("n{number}"), &[10])).collect();
             let began = Instant::now();
             let leases = Leases::new(began, &ledger.state);
-            Self { ledger, leases, nodes, began }
+            Self { ledger, leases, nodes, began, mass_loss: MassLoss::default() }
         }
 
         fn hear(&mut self, nodes: &[usize], seconds: u64) {
@@ -94,8 +97,7 @@ mod tests {
 
         fn look(&mut self, seconds: u64) -> Finding {
             let now = self.began + Duration::from_secs(seconds);
-            let policy = MassLoss::default();
-            look(&self.ledger.state, &mut self.leases, now, self.ledger.now(), SILENT, &policy)
+            look(&self.ledger.state, &mut self.leases, now, self.ledger.now(), SILENT, &self.mass_loss)
         }
 
         fn condemned(&mut self, seconds: u64) -> Vec<NodeId> {
@@ -143,6 +145,35 @@ mod tests {
         let finding = stage.look(45);
         assert!(finding.suspected, "two of three within a minute: {finding:?}");
         assert_eq!(finding.condemned, []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_share_of_nodes_that_may_fail_at_once_is_set() {
+        for (share_percent, suspected) in [(33, true), (50, false)] {
+            let mut stage = Stage::new(6);
+            stage.mass_loss.share_percent = share_percent;
+            stage.hear(&[0, 1, 2, 3], 30);
+            let finding = stage.look(30);
+            assert_eq!((finding.silent, finding.suspected), (2, suspected), "{share_percent} %");
+            assert_eq!(finding.condemned.is_empty(), suspected, "{share_percent} %");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_node_counts_beside_silent_ones_for_the_time_that_is_set() {
+        for (seconds, suspected) in [(60, true), (5, false)] {
+            let mut stage = Stage::new(3);
+            stage.mass_loss.window = Duration::from_secs(seconds);
+            stage.hear(&[1, 2], 20);
+            let first = stage.nodes[0];
+            assert_eq!(stage.condemned(20), [first]);
+            stage.ledger.lose(first);
+            stage.leases.spare(first);
+            // Each entry of the log is a second after the one before.
+            (0..10).for_each(|_| drop(stage.ledger.apply(Command::Tick)));
+            stage.hear(&[2], 45);
+            assert_eq!(stage.look(45).suspected, suspected, "{seconds} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -129,3 +129,14 @@ async fn questions_are_answered_from_the_same_index() {
     stage.on(Event::Asked(Question::Explain { job: JobId(99), reply }));
     assert_eq!(answer.await.expect("it answers at once"), None);
 }
+
+#[test]
+fn a_plan_may_take_as_long_as_is_set() {
+    for propose in [2, 9].map(Duration::from_secs) {
+        let mut stage = Stage { actor: Placement::new(propose), ..Stage::new() };
+        stage.ledger.submit(job(4));
+        let effects = stage.changed();
+        let within = |effect: &Effect| if let Effect::Propose { within, .. } = effect { Some(*within) } else { None };
+        assert_eq!(effects.iter().find_map(within), Some(propose));
+    }
+}

@@ -8,7 +8,7 @@ use tessera_ledger::{
 
 use super::*;
 use crate::fixture::{Ledger, card, exit, job, node, owner};
-use crate::lifecycle::leases::Withheld;
+use crate::lifecycle::leases::{Leases, Withheld};
 use crate::pool::Committed;
 use crate::session::messages::Measured;
 use crate::session::messages::Sighting;
@@ -249,6 +249,28 @@ fn no_lease_without_a_quorum_that_confirmed_after_the_heartbeat() {
     let effects = stage.on(Event::Leased(third, Err(Withheld::Unconfirmed)));
     assert_eq!(leases(&effects), []);
     assert_eq!(closed(&effects), Some(ErrorReason::NotLeader), "the agent is sent to look for whoever leads");
+}
+
+#[test]
+fn a_lease_lasts_as_long_as_the_pool_says() {
+    let mut ledger = Ledger::default();
+    let node = ledger.node("a", &[10]);
+    let mut stage = Stage::new(ledger);
+    stage.hello("a", Vec::new());
+    for factor in [1, 3] {
+        let seconds = |seconds: u64| Duration::from_secs(seconds * factor);
+        let (heartbeat, stop_after, kill_after) = (seconds(1), seconds(4), seconds(6));
+        let leases_of = LeaseTimings { heartbeat, stop_after, kill_after, regrant_after: seconds(10) };
+        let config = PoolConfig { leases: leases_of, ..PoolConfig::default() };
+        assert_eq!(stage.ledger.apply(Command::SetConfig { config, expected: None }), Outcome::Done);
+        let now = tokio::time::Instant::now();
+        let granted = Leases::new(now, &stage.ledger.state).grant(node, now, &stage.ledger.state);
+        let beat = Heartbeat { sequence: factor, sent_at_boottime_ms: 1_000 };
+        let grant = leases(&stage.on(Event::Leased(beat, granted))).pop().expect("it is granted");
+        assert_eq!((grant.stop_after_ms, grant.kill_after_ms), (4_000 * factor, 6_000 * factor));
+        let every = grant.heartbeat_interval.map(|every| every.seconds);
+        assert_eq!(every, Some(i64::try_from(factor).expect("small")));
+    }
 }
 
 #[test]

@@ -129,3 +129,28 @@ fn gap(gap: &Gap) -> v1::UsageGap {
         to: Some(timestamp(gap.to)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::CardKind;
+
+    use super::*;
+
+    #[test]
+    fn what_was_held_costs_what_is_set_in_the_currency_that_is_set() {
+        let of = |hours: u128| Sums { block_ms: hours * 3_600_000, ..Sums::default() };
+        let costs = |prices: &[(CardKind, u64)], currency: &str| {
+            let kinds = vec![("gpu".to_owned(), of(2)), ("npu".to_owned(), of(3))];
+            let answer = Answer { total: Row { sums: of(5), kinds, ..Row::default() }, ..Answer::default() };
+            let prices = prices.iter().copied().collect();
+            let settings = UsageSettings { prices, currency: currency.to_owned(), ..UsageSettings::default() };
+            let shown = shown(answer, &settings);
+            (shown.total.and_then(|total| total.sums?.cost), shown.currency)
+        };
+        let gpu = (CardKind::Gpu, 250_000);
+        assert_eq!(costs(&[gpu, (CardKind::Npu, 1_500_000)], "EUR"), (Some(5.0), "EUR".to_owned()));
+        assert_eq!(costs(&[gpu, (CardKind::Npu, 500_000)], "CHF"), (Some(2.0), "CHF".to_owned()));
+        assert_eq!(costs(&[gpu], "EUR").0, None, "what one kind costs is not known");
+        assert_eq!(costs(&[], ""), (None, String::new()));
+    }
+}

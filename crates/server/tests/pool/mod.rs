@@ -180,7 +180,7 @@ async fn members_that_do_not_lead_send_agents_to_the_leader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_does_not_read_what_it_is_told_is_cut() {
     let store = MemoryDisk::new(Flushing::AtOnce).open().expect("a new disk can be opened");
-    let members = Members::alone(store, |_| {}).await;
+    let members = Members::alone(store, |config| config.session_outbox = 8).await;
     // A small window, so that not much is buffered on the way.
     let terms = Terms { window_bytes: Some(1 << 16), ..Terms::default() };
     let channel = Outbound::default().connect(&members.addresses()[0], &terms).await.expect("the member listens");
