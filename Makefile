@@ -66,6 +66,7 @@ lint: compile
 	cargo deny --offline --locked --log-level error check --deny unmatched-skip licenses bans sources
 	python3 tests/libraries.py
 	python3 tests/proofs.py
+	python3 tests/settings.py
 	python3 tests/language.py
 
 unit: compile

@@ -173,6 +173,8 @@ const OF_AGENTS: &[(&str, &str, &str)] = &[
     ("agent.limits.output_file", "'4MiB'", ""),
     ("agent.limits.output_files", "7", ""),
     ("agent.limits.output_retention", "'3d'", ""),
+    ("agent.limits.ended_disk", "'4GiB'", ""),
+    ("agent.limits.ended_least_free", "9", ""),
     ("agent.limits.kill_confirmation", "'5s'", ""),
     ("agent.limits.longest_lease", "'5min'", ""),
     ("agent.limits.processes_per_worker", "500", ""),
