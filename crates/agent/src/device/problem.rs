@@ -5,14 +5,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use nix::errno::Errno;
-
 use super::word;
 use crate::supervisor::status::Cause;
-use crate::supervisor::unrunnable::{DEFAULT_PATH, Unrunnable, candidates};
-
-/// The program cannot be run, and is not there, as shells say it.
-const NOT_RUN: (u8, u8) = (126, 127);
+use crate::supervisor::unrunnable::Unrunnable;
 
 /// The reason for the end of a worker that ended otherwise than by its program.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +39,8 @@ pub(super) enum Problem {
     PartLost,
     #[error("the worker was stopped by signal {0} before its program began")]
     Stopped(i32),
-    #[error("{0}")]
-    Program(String, #[source] io::Error),
+    #[error("{}", .0.explained())]
+    Program(Unrunnable),
     #[error("how the slice server is reached cannot be told: {0}")]
     Reach(String),
     #[error("the slice server for {0} ended ({1}), and nobody had asked for that")]
@@ -57,13 +52,6 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    /// A program, looked for in this path, cannot be run.
-    pub(super) fn of_program(name: &str, path: Option<&str>, error: io::Error) -> Self {
-        let number = Errno::from_raw(error.raw_os_error().unwrap_or(0));
-        let paths = candidates(name, path.unwrap_or(DEFAULT_PATH));
-        Self::Program(Unrunnable { name: name.to_owned(), paths, error: number }.explained(), error)
-    }
-
     /// Names the port for which a server has ended before it listened, if one of those that the pool has given is
     /// another process's.
     pub(super) fn with_port_of(self, given: &[SocketAddr]) -> Self {
@@ -80,7 +68,7 @@ impl Problem {
     pub(super) fn cause(&self) -> Option<Cause> {
         match self {
             // The job names it: that is nothing of which a node is to blame.
-            Self::Program(..) => None,
+            Self::Program(_) => None,
             Self::HostLost(_) => Some(Cause::HostLost),
             Self::PortTaken { .. } => Some(Cause::PortTaken),
             _ => Some(Cause::NodeFault),
@@ -89,9 +77,8 @@ impl Problem {
 
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            _ if self.cause().is_some() => word::CODE,
-            Self::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_RUN.1,
-            _ => NOT_RUN.0,
+            Self::Program(unrunnable) => unrunnable.exit_code(),
+            _ => word::CODE,
         }
     }
 }

@@ -11,6 +11,7 @@ mod processes;
 mod serving;
 pub(crate) mod unaware;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,7 +25,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use self::processes::{Server, as_leader, end_as, end_by, say_lost, signal_group};
+use self::processes::{Server, as_leader, begun_as, end_as, end_by, say_lost, signal_group};
 use super::lines::Lines;
 use super::plan::Plan;
 use super::problem::Problem;
@@ -32,6 +33,8 @@ use super::served::{NO_USER_SITE, handed_on};
 use super::{ProgramPlace, Reached, Word};
 use crate::process::reap;
 use crate::reach::advertised;
+use crate::supervisor::execution::Execution;
+use crate::supervisor::unrunnable::{DEFAULT_PATH, Unrunnable};
 use crate::worker::WORKER_DIR;
 
 /// Variables that Tessera sets and a server has, too: by the first the worker's processes are known.
@@ -279,14 +282,21 @@ impl Worker {
     }
 
     fn start_program(&self, words: &[OsString], address: &str) -> Result<Child, Problem> {
-        let (name, arguments) = words.split_first().ok_or_else(|| io::Error::other("there is no program"))?;
+        let name = words.first().ok_or_else(|| io::Error::other("there is no program"))?;
+        let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        variables.extend(self.plan.of_program.iter().map(|(name, value)| (name.into(), value.into())));
+        let (token, build) = (self.token.as_str(), self.plan.build.as_str());
+        let own = [("TESSERA_SLICES", address), (TOKEN, token), ("TESSERA_BUILD", build)];
+        variables.extend(own.map(|(name, value)| (name.into(), value.into())));
+        let path = variables.get(OsStr::new("PATH")).map(|path| path.to_string_lossy().into_owned());
+        let each = variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let failed = |error: io::Error| Problem::Program(Unrunnable::new(name, path.as_deref(), &error));
+        let words = words.iter().map(OsString::as_os_str);
+        let execution = Execution::new(words, path.as_deref().unwrap_or(DEFAULT_PATH), each);
+        let execution = execution.map_err(|error| failed(error.into()))?;
         let mut command = Command::new(name);
-        command.args(arguments).envs(&self.plan.of_program);
-        command.env("TESSERA_SLICES", address).env(TOKEN, &self.token);
-        command.env("TESSERA_BUILD", &self.plan.build);
-        let path = self.plan.of_program.get("PATH").cloned().or_else(|| std::env::var("PATH").ok());
-        let failed = |error| Problem::of_program(&name.to_string_lossy(), path.as_deref(), error);
-        as_leader(&mut command).spawn().map_err(failed)
+        begun_as(as_leader(&mut command), execution);
+        command.spawn().map_err(failed)
     }
 
     /// Waits until the program ends, and passes signals on to it. Of a server that ends before is spoken; the program

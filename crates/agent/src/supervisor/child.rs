@@ -1,8 +1,7 @@
 //! A worker's process between fork and exec: it joins its groups, leaves everything of the supervisor behind, takes on
 //! its identity, waits for the word, and becomes the program. Nothing here allocates.
 
-use std::cell::Cell;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, RawFd};
@@ -16,10 +15,6 @@ use crate::cgroup::WorkerGroup;
 
 /// `clone3` flag: the child is born into the control group whose folder is given.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
-/// The number of tries, 10 ms apart, at a program that is open for writing: another process that is just being started
-/// may have a copy of the descriptor, until it becomes its program.
-const WRITER_CLOSES: u32 = 50;
 
 /// The step of the child that failed.
 #[derive(Clone, Copy)]
@@ -74,10 +69,6 @@ pub(super) fn fork_into(child: &Child<'_>, group: &WorkerGroup, home: Option<&Fi
 /// Everything that the child needs between fork and exec. Nothing here allocates.
 pub(super) struct Child<'a> {
     pub program: &'a Program,
-    pub arguments: Vec<*const libc::c_char>,
-    /// The second one is set to the script's path once it is known.
-    pub shell_arguments: Vec<Cell<*const libc::c_char>>,
-    pub environment: Vec<*const libc::c_char>,
     /// The descriptor that becomes its standard input; `None`: it reads `/dev/null`.
     pub input: Option<RawFd>,
     pub outputs: [RawFd; 2],
@@ -160,8 +151,8 @@ impl Child<'_> {
             if libc::chdir(self.program.folder.as_ptr()) != 0 {
                 return Step::Folder;
             }
-            self.execute();
         }
+        self.program.execution.take_over().set();
         Step::Exec
     }
 
@@ -177,39 +168,6 @@ impl Child<'_> {
                 return false;
             }
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-        }
-    }
-
-    /// Tries every place; the error that is told is the most telling one.
-    unsafe fn execute(&self) {
-        let mut telling = libc::ENOENT;
-        let mut closes = WRITER_CLOSES;
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        for path in &self.program.paths {
-            loop {
-                // SAFETY: all pointers lead to NUL-terminated texts and null-terminated arrays.
-                unsafe { libc::execve(path.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr()) };
-                if Errno::last_raw() != libc::ETXTBSY || closes == 0 {
-                    break;
-                }
-                closes -= 1;
-                // SAFETY: a system call that reads a valid structure and writes nothing.
-                unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) };
-            }
-            match Errno::last_raw() {
-                libc::ENOEXEC => self.execute_script(path),
-                libc::ENOENT | libc::ENOTDIR => {}
-                other => telling = other,
-            }
-        }
-        Errno::from_raw(telling).set();
-    }
-
-    fn execute_script(&self, path: &CString) {
-        self.shell_arguments[1].set(path.as_ptr());
-        // SAFETY: as in `execute`; a `Cell` has the layout of what it holds.
-        unsafe {
-            libc::execve(self.program.shell.as_ptr(), self.shell_arguments.as_ptr().cast(), self.environment.as_ptr());
         }
     }
 }

@@ -24,6 +24,7 @@ mod companion;
 mod connections;
 mod containment;
 pub mod early;
+pub(crate) mod execution;
 pub mod image;
 pub mod inheritance;
 mod inherited;

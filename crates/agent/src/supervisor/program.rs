@@ -1,15 +1,12 @@
 //! Turning a launch into a process: born into its control group, in a session of its own, tied to the
 //! supervisor's life.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ffi::{CString, NulError};
+use std::ffi::{CString, NulError, OsStr};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::ptr;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -19,10 +16,11 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, pipe2};
 
 use super::child::{Child, Step, fork_into};
+use super::execution::{Execution, path_text};
 use super::image::PLACE;
 use super::message::{CompanionPlan, Launch};
 use super::pid_namespace::PidNamespace;
-use super::unrunnable::{DEFAULT_PATH, Unrunnable, candidates, is_mounted_without_programs, path_here};
+use super::unrunnable::{DEFAULT_PATH, Unrunnable, is_mounted_without_programs, not_entered, path_here, too_long};
 use crate::cgroup::WorkerGroup;
 use crate::process::ProcessId;
 use crate::supervisor::status::Cause;
@@ -66,14 +64,11 @@ enum Origin {
     Host,
 }
 
-/// A program with everything in the form that `execve` takes, so that nothing is allocated between fork and exec.
+/// A program with everything that it starts with.
 #[derive(Debug)]
 pub struct Program {
-    pub(super) paths: Vec<CString>,
-    pub(super) arguments: Vec<CString>,
-    pub(super) environment: Vec<CString>,
+    pub(super) execution: Execution,
     pub(super) folder: CString,
-    pub(super) shell: CString,
     /// Its folder, and where it finds it; `None`: where it lies.
     pub(super) place: Option<(CString, CString)>,
     /// Under which identity it runs; `None`: that of the supervisor.
@@ -110,17 +105,11 @@ impl Program {
         let name = name.ok_or_else(|| NoStart::by_job("the command is empty"))?;
         let own = environment.get(WORKER_DIR).filter(|folder| !folder.is_empty());
         let prepare = || -> Result<Self, NulError> {
-            let arguments = command.iter().map(|word| CString::new(word.as_str())).collect::<Result<_, _>>()?;
-            let variables = environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
+            let path = environment.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+            let variables = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
             Ok(Self {
-                paths: candidates(name, environment.get("PATH").map_or(DEFAULT_PATH, String::as_str))
-                    .iter()
-                    .map(|path| path_text(path))
-                    .collect::<Result<_, _>>()?,
-                arguments,
-                environment: variables.collect::<Result<_, _>>()?,
+                execution: Execution::new(command.iter().map(OsStr::new), path, variables)?,
                 folder: path_text(folder)?,
-                shell: CString::new("/bin/sh")?,
                 place: match &launch.image {
                     Some(plan) => Some((path_text(&plan.folder)?, CString::new(PLACE)?)),
                     None => None,
@@ -154,9 +143,6 @@ impl Program {
         let home = group.birth_folder().map_err(|error| NoStart::by_node(error.to_string()))?;
         let child = Child {
             program: &self,
-            arguments: pointers(&self.arguments),
-            shell_arguments: self.shell_pointers(),
-            environment: pointers(&self.environment),
             input: input.as_ref().map(AsRawFd::as_raw_fd),
             outputs: [outputs[0].as_raw_fd(), outputs[1].as_raw_fd()],
             failed: failed.as_raw_fd(),
@@ -172,7 +158,6 @@ impl Program {
                 .map_err(|error| NoStart::by_node(format!("its PID namespace cannot be entered: {error}")))??,
             None => fork()?,
         };
-        drop(child);
         let process =
             ProcessId::of(pid.as_raw()).ok_or_else(|| NoStart::by_node("its process cannot be found in /proc"))?;
         Ok(Waiting { process, word: File::from(word), failures, program: self })
@@ -180,22 +165,36 @@ impl Program {
 
     /// It cannot become the process that it was to be.
     fn not_run(&self, error: Errno) -> NoStart {
-        let name = self.arguments[0].to_string_lossy();
-        let here = |path: &CString| path_here(path, &self.folder, self.place.as_ref());
-        let paths = self.paths.iter().map(here).collect();
+        let Execution { paths, arguments, environment, .. } = &self.execution;
         let is_of_job = match self.origin {
+            // Whatever starts it, the words are the job's.
+            _ if error == Errno::E2BIG => true,
             Origin::Job => true,
             // Whatever else fails is what the job has written into it.
-            Origin::Folder => !is_mounted_without_programs(&here(&self.home)),
+            Origin::Folder => !is_mounted_without_programs(&self.path_here(&self.home)),
             Origin::Host => false,
         };
-        let message = Unrunnable { name: name.into_owned(), paths, error }.explained_to(self.account.clone());
+        let unrunnable = Unrunnable {
+            name: self.execution.name(),
+            paths: paths.iter().map(|path| self.path_here(path)).collect(),
+            error,
+            too_long: (error == Errno::E2BIG).then(|| too_long(arguments, environment)),
+        };
+        let message = unrunnable.explained_to(self.account.clone());
         if is_of_job { NoStart::by_job(message) } else { NoStart::by_node(message) }
     }
 
-    /// `/bin/sh` and the arguments, for a script without a first line that names its interpreter.
-    fn shell_pointers(&self) -> Vec<Cell<*const libc::c_char>> {
-        [self.shell.as_ptr()].into_iter().chain(pointers(&self.arguments)).map(Cell::new).collect()
+    /// Its working directory cannot be entered.
+    fn not_entered(&self, error: Errno) -> NoStart {
+        let cause = not_entered(self.path_here(&self.folder), error, self.account.clone());
+        let folder = self.folder.to_string_lossy();
+        let message = format!("the working directory `{folder}` cannot be entered: {cause}");
+        if self.folder == self.home { NoStart::by_node(message) } else { NoStart::by_job(message) }
+    }
+
+    /// A path of its as this host sees it.
+    fn path_here(&self, path: &CString) -> PathBuf {
+        path_here(path, &self.folder, self.place.as_ref())
     }
 }
 
@@ -237,22 +236,14 @@ impl Waiting {
         // The program runs when the pipe was closed by `execve` without a word.
         File::from(self.failures.try_clone().ok()?).read_exact(&mut report).ok()?;
         let error = Errno::from_raw(i32::from_ne_bytes([report[1], report[2], report[3], report[4]]));
-        let name = self.program.arguments[0].to_string_lossy();
+        let name = self.program.execution.name();
         let node = |what: &str| NoStart::by_node(format!("{what}: {error}"));
         Some(match Step::from_number(report[0]) {
             Some(Step::Group) => node("it cannot join its control group"),
             Some(Step::Proc) => node("it cannot be given a /proc of its own"),
             Some(Step::Place) => node(&format!("its folder cannot be shown at {PLACE}")),
             Some(Step::Account) => node("it cannot take on its identity"),
-            Some(Step::Folder) => {
-                let folder = self.program.folder.to_string_lossy();
-                let message = format!("the working directory `{folder}` cannot be entered: {error}");
-                if self.program.folder == self.program.home {
-                    NoStart::by_node(message)
-                } else {
-                    NoStart::by_job(message)
-                }
-            }
+            Some(Step::Folder) => self.program.not_entered(error),
             Some(Step::Exec) => self.program.not_run(error),
             Some(Step::Setup) | None => node(&format!("`{name}` cannot be prepared")),
         })
@@ -268,12 +259,4 @@ impl Drop for Waiting {
             let _ = waitpid(pid, None);
         }
     }
-}
-
-fn path_text(path: &Path) -> Result<CString, NulError> {
-    CString::new(path.as_os_str().as_bytes())
-}
-
-fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
-    texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }

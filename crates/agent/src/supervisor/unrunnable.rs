@@ -4,6 +4,7 @@
 //! file is examined after the failure, under the identity that was to run it: nothing is told of files that the worker
 //! may not read.
 
+use std::env::consts::ARCH;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -17,21 +18,27 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::{AccessFlags, SysconfVar, faccessat, sysconf};
 
 use super::image::PLACE;
 use crate::worker::Account;
 
 /// The folders in which programs are looked for when the environment has no `PATH`.
-pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Longest first line that the kernel reads of a script.
-const FIRST_LINE: u64 = 256;
+pub(super) const FIRST_LINE: usize = 256;
 /// The longest time for which a file is examined.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The form of sets of capabilities: two words for each of effective, permitted and inheritable ones.
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 /// Deepest chain of interpreters that is followed; the kernel follows five.
 const DEEPEST: usize = 5;
+/// Pages that one argument or variable may have, its last NUL byte included.
+const PAGES_OF_ONE: usize = 32;
+/// Most characters of an argument or a variable's name that are quoted.
+const QUOTED: usize = 32;
+/// The codes with which shells end for what cannot be run, and for what is not there.
+const NOT_RUN: (u8, u8) = (126, 127);
 
 /// A program that was to be run, and how that failed.
 #[derive(Debug)]
@@ -41,9 +48,30 @@ pub struct Unrunnable {
     /// The paths at which the program was looked for, in order.
     pub paths: Vec<PathBuf>,
     pub error: Errno,
+    /// The argument or the variable that is too long, as a sentence, where that is the error and it is known.
+    pub too_long: Option<String>,
 }
 
 impl Unrunnable {
+    /// A program that was looked for in these folders; `None`: the environment has no `PATH`.
+    #[must_use]
+    pub fn new(name: &OsStr, path: Option<&str>, error: &io::Error) -> Self {
+        Self {
+            name: name.to_string_lossy().into_owned(),
+            paths: candidates(name, path.unwrap_or(DEFAULT_PATH)),
+            error: Errno::from_raw(error.raw_os_error().unwrap_or(0)),
+            too_long: None,
+        }
+    }
+
+    /// The code with which shells end for it: a file that is there is never said to be missing.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        let is_missing =
+            matches!(self.error, Errno::ENOENT | Errno::ENOTDIR) && !self.paths.iter().any(|at| at.exists());
+        if is_missing { NOT_RUN.1 } else { NOT_RUN.0 }
+    }
+
     /// One sentence that names the cause.
     #[must_use]
     pub fn explained(&self) -> String {
@@ -55,23 +83,17 @@ impl Unrunnable {
     #[must_use]
     pub fn explained_to(self, account: Option<Account>) -> String {
         let plain = format!("`{}` cannot be run: {}", self.name, self.error);
-        let (sender, explanation) = mpsc::channel();
-        // Of a thread of its own: rights to files are a thread's.
-        let looks = move || {
-            if account.is_none_or(|account| take_rights_of(&account).is_ok()) {
-                // Nobody waits any more.
-                let _ = sender.send(self.explained());
-            }
-        };
-        match thread::Builder::new().name("unrunnable".to_owned()).spawn(looks) {
-            Ok(_) => explanation.recv_timeout(PATIENCE).unwrap_or(plain),
-            Err(_) => plain,
-        }
+        as_seen_by(account, plain, move || self.explained())
     }
 
-    fn cause(&self) -> String {
+    /// The cause alone.
+    #[must_use]
+    pub fn cause(&self) -> String {
         match self.error {
-            Errno::E2BIG => return "its arguments and its environment are longer than this system takes".to_owned(),
+            Errno::E2BIG => {
+                let all = || "its arguments and its environment are longer than this system takes".to_owned();
+                return self.too_long.clone().unwrap_or_else(all);
+            }
             Errno::ETXTBSY => {
                 return "some process has it open for writing; it can be run when that is closed".to_owned();
             }
@@ -86,6 +108,61 @@ impl Unrunnable {
             }
         }
     }
+}
+
+/// Returns what somebody with this identity sees (`None`: this process), or `plain` if that takes too long.
+fn as_seen_by(account: Option<Account>, plain: String, look: impl FnOnce() -> String + Send + 'static) -> String {
+    let (sender, seen) = mpsc::channel();
+    // Of a thread of its own: rights to files are a thread's.
+    let looks = move || {
+        if account.is_none_or(|account| take_rights_of(&account).is_ok()) {
+            // Nobody waits any more.
+            let _ = sender.send(look());
+        }
+    };
+    match thread::Builder::new().name("unrunnable".to_owned()).spawn(looks) {
+        Ok(_) => seen.recv_timeout(PATIENCE).unwrap_or(plain),
+        Err(_) => plain,
+    }
+}
+
+/// Tells why somebody with this identity cannot enter a folder, as the rest of a sentence.
+pub(super) fn not_entered(folder: PathBuf, error: Errno, account: Option<Account>) -> String {
+    as_seen_by(account, error.to_string(), move || match fs::metadata(&folder) {
+        Err(error) => not_reached(&folder, &error),
+        Ok(metadata) if !metadata.is_dir() => format!("{} is no folder", shown(&folder)),
+        Ok(_) if !may_execute(&folder) => closed(&folder),
+        Ok(_) => error.to_string(),
+    })
+}
+
+/// Names what is too long of a program's arguments and variables, as a sentence.
+pub(super) fn too_long(arguments: &[CString], variables: &[CString]) -> String {
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|page| usize::try_from(page).ok());
+    let most = page.unwrap_or(4096) * PAGES_OF_ONE - 1;
+    let longest = |texts: &[CString]| texts.iter().max_by_key(|text| text.count_bytes()).cloned().unwrap_or_default();
+    let (argument, variable) = (longest(arguments), longest(variables));
+    let (text, named) = if argument.count_bytes() >= variable.count_bytes() {
+        let named = format!("the argument that begins with `{}`", quoted(argument.as_bytes()));
+        (argument, named)
+    } else {
+        let name = variable.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
+        let named = format!("the variable `{}`", quoted(name));
+        (variable, named)
+    };
+    let length = text.count_bytes();
+    if length > most {
+        return format!("{named} has {length} bytes, and {most} are the most that this system takes of one");
+    }
+    let all: usize = arguments.iter().chain(variables).map(|text| text.count_bytes() + 1).sum();
+    format!(
+        "its arguments and its environment have {all} bytes together, which is more than this system takes; the \
+         longest of them, {named}, has {length}"
+    )
+}
+
+fn quoted(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().take(QUOTED).collect()
 }
 
 /// The hindrance that keeps a file from being run, as the rest of a sentence; `None`: nothing that can be seen.
@@ -110,15 +187,76 @@ fn hindrance(path: &Path, error: Errno, deepest: usize) -> Option<String> {
             format!("{shown} may not be executed by this job (its mode is {mode:04o}; chmod +x lets everybody)")
         });
     }
-    let head = beginning(path).ok()?;
-    match head.strip_prefix(b"#!") {
-        Some(line) => of_script(line, error, deepest),
-        None if head.starts_with(b"\x7fELF") && error == Errno::ENOENT => Some(format!(
-            "{shown} is a program for another system: the loader that it names (of another C library, or another kind \
-             of machine) is not on this node"
-        )),
-        None => None,
+    let head = match beginning(path) {
+        Ok(head) => head,
+        Err(_) if error == Errno::ENOEXEC => {
+            return Some(format!("{shown} is no program of this system, and this job may not read it as a script"));
+        }
+        Err(_) => return None,
+    };
+    match head.as_slice() {
+        [b'#', b'!', line @ ..] => of_script(line, error, deepest),
+        [0x7f, b'E', b'L', b'F', ..] => Some(format!("{shown} {}", of_program(&head, error)?)),
+        head if error == Errno::ENOEXEC => {
+            let text = "is text, and its first line names no interpreter (as `#!/bin/sh` does)";
+            Some(format!("{shown} {}", not_for_shell(head).unwrap_or(text)))
+        }
+        _ => None,
     }
+}
+
+/// Tells why the shell is not to read a file that begins so, as the rest of a sentence; `None`: it may be a script.
+/// Allocates nothing.
+pub(super) fn not_for_shell(head: &[u8]) -> Option<&'static str> {
+    match head {
+        [] => Some("is empty"),
+        [0xEF, 0xBB, 0xBF, ..] => Some(
+            "begins with a byte order mark (the bytes EF BB BF), which hides its first line from this system; save it \
+             as UTF-8 without one",
+        ),
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => Some("is text in UTF-16; save it as UTF-8"),
+        [0x7f, b'E', b'L', b'F', ..] => Some("is a program that this system does not run"),
+        [b'#', b'!', ..] => Some("names an interpreter that this system does not run"),
+        [b'M', b'Z', ..] if head.contains(&0) => Some("is a program for Windows"),
+        _ if head.contains(&0) => Some("begins with bytes that are neither text nor a program of this system"),
+        _ => None,
+    }
+}
+
+/// The fault of a program of this kind of systems, as the rest of a sentence.
+fn of_program(head: &[u8], error: Errno) -> Option<String> {
+    match error {
+        Errno::ENOENT => Some(
+            "is a program for another system: the loader that it names (of another C library, or another kind of \
+             machine) is not on this node"
+                .to_owned(),
+        ),
+        Errno::ENOEXEC => Some(match machine(head) {
+            Some(other) if other != ARCH => format!("is a program for {other} machines, and this node is {ARCH}"),
+            _ => "begins as a program of this system, and is damaged, cut off, or a part of one".to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+/// The kind of machine that a program is for, as this language calls it; `None`: it is cut off.
+fn machine(head: &[u8]) -> Option<String> {
+    let number = head.get(18..20).and_then(|number| number.try_into().ok())?;
+    let number = if head.get(5) == Some(&2) { u16::from_be_bytes(number) } else { u16::from_le_bytes(number) };
+    let name = match number {
+        3 => "x86",
+        8 => "mips",
+        20 => "powerpc",
+        21 => "powerpc64",
+        22 => "s390x",
+        40 => "arm",
+        62 => "x86_64",
+        183 => "aarch64",
+        243 => "riscv64",
+        258 => "loongarch64",
+        other => return Some(format!("unknown (number {other})")),
+    };
+    Some(name.to_owned())
 }
 
 /// The first bytes of a file, and of nothing else that may have taken its place.
@@ -128,12 +266,13 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut head = Vec::new();
-    file.take(FIRST_LINE).read_to_end(&mut head)?;
+    file.take(FIRST_LINE as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
 /// The fault of the interpreter that the first line of a script names.
 fn of_script(line: &[u8], error: Errno, deepest: usize) -> Option<String> {
+    let is_cut = line.len() + b"#!".len() >= FIRST_LINE && !line.contains(&b'\n');
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let words = line.trim_ascii_start();
     let name = words.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
@@ -147,37 +286,46 @@ fn of_script(line: &[u8], error: Errno, deepest: usize) -> Option<String> {
              with line ends of Unix"
         ));
     }
+    if is_cut && name.len() == words.len() {
+        return Some(format!("its first line is longer than the {FIRST_LINE} bytes that this system reads of it"));
+    }
     let interpreter = Path::new(OsStr::from_bytes(name));
     if !interpreter.is_absolute() || interpreter.starts_with(PLACE) {
         // As the worker sees it, and nobody else does.
         return Some(format!("its first line names the interpreter {}: {error}", shown(interpreter)));
+    }
+    if error == Errno::ELOOP && fs::metadata(interpreter).is_ok() {
+        return Some("its interpreter is a script, and so on for longer than this system follows".to_owned());
     }
     let deeper = deepest.checked_sub(1)?;
     let why = hindrance(interpreter, error, deeper)?;
     Some(format!("its first line names the interpreter {}: {why}", shown(interpreter)))
 }
 
-/// Names the first part of a path that is not there, leads nowhere or may not be entered.
+/// Names the first part of a path that is not there, leads nowhere, is no folder or may not be entered.
 fn not_reached(path: &Path, error: &io::Error) -> String {
-    if let Ok(target) = fs::read_link(path) {
-        return format!("{} is a link to {}, which cannot be reached: {error}", shown(path), shown(&target));
+    let parts = || path.ancestors().filter(|part| !part.as_os_str().is_empty());
+    let outermost = parts().filter(|part| fs::metadata(part).is_err()).last();
+    if let Some((link, target)) = outermost.and_then(|link| Some((link, fs::read_link(link).ok()?))) {
+        return format!("{} is a link to {}, which cannot be reached: {error}", shown(link), shown(&target));
     }
-    let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    let above = parts().skip(1);
     match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            let closed = above.filter(|above| !may_execute(above));
-            let outermost = closed.last().map_or_else(|| shown(path), shown);
-            format!("{outermost} may not be entered by this job")
+        io::ErrorKind::PermissionDenied => closed(above.filter(|above| !may_execute(above)).last().unwrap_or(path)),
+        io::ErrorKind::NotADirectory => {
+            let file = above.filter(|above| fs::metadata(above).is_ok_and(|above| !above.is_dir())).last();
+            format!("{} is no folder", shown(file.unwrap_or(path)))
         }
-        io::ErrorKind::NotFound => {
-            let missing = above.filter(|above| fs::symlink_metadata(above).is_err()).last();
-            match missing {
-                Some(missing) => format!("{} is not on this node: there is no {}", shown(path), shown(missing)),
-                None => format!("{} is not on this node", shown(path)),
-            }
-        }
+        io::ErrorKind::NotFound => match outermost.filter(|missing| *missing != path) {
+            Some(missing) => format!("{} is not on this node: there is no {}", shown(path), shown(missing)),
+            None => format!("{} is not on this node", shown(path)),
+        },
         _ => format!("{}: {error}", shown(path)),
     }
+}
+
+fn closed(folder: &Path) -> String {
+    format!("{} may not be entered by this job", shown(folder))
 }
 
 /// Returns whether this thread may run a file, or enter a folder.
@@ -195,8 +343,8 @@ fn shown(path: &Path) -> String {
 }
 
 /// The paths that `execve` tries: the name itself when it holds a slash, else one in every folder of `PATH`.
-pub(crate) fn candidates(name: &str, path: &str) -> Vec<PathBuf> {
-    if name.contains('/') {
+pub(super) fn candidates(name: &OsStr, path: &str) -> Vec<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
         return vec![PathBuf::from(name)];
     }
     path.split(':').map(|folder| Path::new(if folder.is_empty() { "." } else { folder }).join(name)).collect()

@@ -15,6 +15,7 @@ mod inheritance;
 mod leader;
 mod listeners;
 mod outlived;
+mod programs;
 mod resting;
 mod restored;
 mod supervisor;

@@ -369,7 +369,7 @@ fn without_a_control_group_descendants_are_tracked_and_it_is_said() {
 }
 
 /// Returns whether this machine lets the tests have a controller; where it does not, the status must say so.
-fn machine_has(controller: &str) -> bool {
+pub fn machine_has(controller: &str) -> bool {
     let found = Hierarchies::detect(std::path::Path::new("/")).expect("/proc is mounted");
     let hierarchy = found.unified_with(controller).or(found.legacy_with(controller));
     hierarchy.is_some_and(|hierarchy| {

@@ -9,6 +9,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 
 use super::say;
+use crate::supervisor::execution::Execution;
 
 /// The slice server. It is not waited for at the end: whoever ends the worker finds out that nothing of it is left.
 pub(super) struct Server {
@@ -44,6 +45,13 @@ pub(super) fn as_leader(command: &mut Command) -> &mut Command {
             }
         })
     }
+}
+
+/// Makes the child begin as this program: that of the C library would give the shell whatever the system does not run.
+#[allow(unsafe_code)]
+pub(super) fn begun_as(command: &mut Command, execution: Execution) {
+    // SAFETY: it makes system calls that are async-signal-safe, and allocates nothing.
+    unsafe { command.pre_exec(move || Err(execution.take_over().into())) };
 }
 
 /// Sends any signal, also one without a name, to the group that a child leads.

@@ -1,0 +1,59 @@
+//! The blame for a program that does not begin.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::support::{Supervised, launch};
+use tessera_agent::supervisor::status::{Cause, Exit};
+
+/// The shell would take their bytes for commands, or find none and be done.
+#[test]
+fn only_text_is_given_to_the_shell() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mine");
+        path
+    };
+    let run = |path: PathBuf| {
+        let mut launch = launch("");
+        launch.command = vec![path.display().to_string()];
+        Supervised::start(launch).stopped()
+    };
+    let mut alien = fs::read("/bin/true").expect("it is a program");
+    alien[18] ^= 0xFF;
+    for (path, why) in [
+        (file("alien", &alien), "is a program for "),
+        (file("empty", b""), "is empty"),
+        (file("marked", b"\xEF\xBB\xBF#!/bin/sh\nexit 0\n"), "byte order mark"),
+        (file("wide", b"\xFF\xFEe\0x\0i\0t\0\n\0"), "UTF-16"),
+    ] {
+        let status = run(path);
+        assert_eq!((status.cause, status.exit), (Some(Cause::StartFailed), None), "{}", status.message);
+        assert!(status.message.contains(why), "{}", status.message);
+    }
+    assert_eq!(run(file("text", b"exit 3\n")).exit, Some(Exit::Code(3)));
+}
+
+/// The words are the job's, also where a program of the node's own is given them.
+#[test]
+fn words_that_are_too_long_are_the_jobs_own() {
+    let mut long = launch("");
+    long.command = vec!["/proc/self/exe".to_owned(), "x".repeat(140_000)];
+    let status = Supervised::start(long).stopped();
+    assert_eq!(status.cause, Some(Cause::StartFailed));
+    assert!(status.message.contains("the argument that begins with `xxx"), "{}", status.message);
+}
+
+#[test]
+fn a_working_directory_that_cannot_be_entered_is_named_with_what_is_missing_of_it() {
+    let mut lost = launch("true");
+    lost.working_directory = PathBuf::from("/no/such/folder");
+    let status = Supervised::start(lost).stopped();
+    assert_eq!(status.cause, Some(Cause::StartFailed));
+    let why = "the working directory `/no/such/folder` cannot be entered: `/no/such/folder` is not on this node: there \
+               is no `/no`";
+    assert_eq!(status.message, why);
+}
