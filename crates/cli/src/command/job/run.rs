@@ -98,7 +98,11 @@ async fn stay(desk: &Desk, spec: JobSpec, mut told: watch::Receiver<Option<Signa
 }
 
 /// Submits. Where that is told to end before it is known whether there is a job to be cancelled, it finds that out.
-async fn submitted(desk: &Desk, spec: JobSpec, told: &watch::Receiver<Option<Signal>>) -> Result<JobNumber, Failure> {
+pub(super) async fn submitted(
+    desk: &Desk,
+    spec: JobSpec,
+    told: &watch::Receiver<Option<Signal>>,
+) -> Result<JobNumber, Failure> {
     let (request_id, mut outage) = (desk.client.new_request_id(), Outage::after_an_answer(desk));
     loop {
         let error = match send(desk, spec.clone(), request_id.clone()).await {

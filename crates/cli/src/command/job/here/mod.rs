@@ -13,6 +13,7 @@ mod program;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use futures::FutureExt;
 use nix::sys::signal::Signal;
 use tessera_api::v1::{Access, CheckpointMode, CheckpointPolicy, JobSpec};
 use tokio::sync::watch;
@@ -21,8 +22,8 @@ use self::door::Door;
 use self::place::{Whereabouts, track};
 use self::presence::Presence;
 use self::program::{Ended, Program};
-use super::run::{cancel, spec};
-use super::submit::submission;
+use super::run::{cancel, spec, submitted};
+use super::submit::remark_unknown_labels;
 use crate::args::{JobNumber, RunArgs};
 use crate::command::Desk;
 use crate::command::desk::wire_time;
@@ -30,6 +31,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
 use crate::print::remark;
+use crate::signals::{Signals, until_left};
 
 /// The interval at which the card is saved unless the arguments set another.
 const SAVED_EVERY: Duration = Duration::from_secs(300);
@@ -37,18 +39,21 @@ const SAVED_EVERY: Duration = Duration::from_secs(300);
 const LAST_WORD: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
+    let mut signals = Signals::by(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP])?;
     let (at, whereabouts) = watch::channel(Whereabouts::Waiting("it is being submitted".to_owned()));
     let door = Door::open()?;
     let (command, environment) = (args.command.clone(), args.env.clone());
-    let submission = submission(&desk, here(args), None).await?;
-    let job = JobNumber(submission.id);
+    let job = match submit(&desk, here(args), &mut signals).await? {
+        Ok(job) => job,
+        Err(signal) => return Ok(Exit::Signalled(signal)),
+    };
     let mut sayings = Sayings::new();
     sayings.say(&format!("job {}", job.0), false);
     let started = Program::start(&command, environment, door.path());
     let mut program = match started {
         Ok(program) => program,
         Err(failure) => {
-            cancel(&desk, job, Outage::never(&desk)).await?;
+            give_back(&desk, job, false, std::future::ready(()), &mut signals).await;
             return Err(failure);
         }
     };
@@ -61,7 +66,7 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     let ended = loop {
         tokio::select! {
             biased;
-            ended = program.ended() => break ended?,
+            ended = program.ended(&mut signals) => break ended?,
             Ok(()) = news.changed() => {
                 let now = news.borrow_and_update();
                 sayings.say(&now.to_string(), matches!(*now, Whereabouts::Over(_)));
@@ -71,7 +76,7 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     };
     if !over {
         let told = !ended.by_force && presence.over(ended.code).await;
-        give_back(&desk, job, told, following).await;
+        give_back(&desk, job, told, following, &mut signals).await;
     }
     Ok(match ended {
         Ended { by_force: true, .. } => Exit::Signalled(Signal::SIGINT),
@@ -100,20 +105,63 @@ impl Sayings {
     }
 }
 
-/// Sees to it that the card is given back. Where nobody answers, it is given back when this host's lease has ended.
-async fn give_back(desk: &Desk, job: JobNumber, told: bool, following: impl Future<Output = ()>) {
-    tokio::pin!(following);
-    if told && tokio::time::timeout(LAST_WORD, &mut following).await.is_ok() {
-        return;
+/// Submits the job; `Err`: this command was told to end by that signal, and there is no job, or it is cancelled.
+async fn submit(desk: &Desk, spec: JobSpec, signals: &mut Signals) -> Result<Result<JobNumber, Signal>, Failure> {
+    let labels = spec.node_labels.clone();
+    let (first, told) = watch::channel(None);
+    let submitting = async {
+        let job = submitted(desk, spec, &told).await?;
+        let told = *told.borrow();
+        match told {
+            Some(signal) => cancel(desk, job, Outage::after_an_answer(desk)).await.map(|()| Err(signal)),
+            None => Ok(Ok(job)),
+        }
+    };
+    let submitted = tokio::select! {
+        submitted = submitting => submitted?,
+        signal = until_left(async || signals.next().await, &first) => Err(signal),
+    };
+    if submitted.is_ok() {
+        remark_unknown_labels(desk, labels).await;
     }
-    // It is not placed now, or was being suspended or lost when it was told.
-    let cancelled = cancel(desk, job, Outage::never(desk)).await;
-    if cancelled.is_err() || tokio::time::timeout(LAST_WORD, following).await.is_err() {
+    Ok(submitted)
+}
+
+/// Sees to it that the card is given back, through an outage if nobody has told its server the end, unless a Ctrl-C
+/// from now on leaves that. A card whose server was told, or whose server does not hear of this host any more, is given
+/// back without a word of this command.
+async fn give_back(
+    desk: &Desk,
+    job: JobNumber,
+    told: bool,
+    following: impl Future<Output = ()>,
+    signals: &mut Signals,
+) {
+    tokio::pin!(following);
+    let giving = async {
+        if told && tokio::time::timeout(LAST_WORD, &mut following).await.is_ok() {
+            return true;
+        }
+        // It is not placed now, or was being suspended or lost when it was told.
+        let outage = if told { Outage::never(desk) } else { Outage::after_an_answer(desk) };
+        cancel(desk, job, outage).await.is_ok() && tokio::time::timeout(LAST_WORD, following).await.is_ok()
+    };
+    let given = tokio::select! {
+        given = giving => given,
+        () = interrupted(signals) => false,
+    };
+    if !given {
         remark(&format!(
             "[job {0} may still have its card, at most until the lease of this host ends; `tessera job show {0}` says]",
             job.0
         ));
     }
+}
+
+/// Waits for an interrupt that was not meant for the program.
+async fn interrupted(signals: &mut Signals) {
+    while signals.next().now_or_never().is_some() {}
+    while signals.next().await != Signal::SIGINT {}
 }
 
 /// The job that holds the card of a program that runs here.

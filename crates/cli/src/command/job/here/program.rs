@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp};
+use tessera_agent::supervisor::unrunnable::Unrunnable;
 use tokio::process::{Child, Command};
 
 use crate::exit::Exit;
@@ -33,11 +33,10 @@ pub(super) struct Ended {
     pub by_force: bool,
 }
 
-/// The program, and the signals that are meant for it.
+/// The program, and the interrupts that were meant for it.
 #[derive(Debug)]
 pub(super) struct Program {
     child: Child,
-    signals: Signals,
     interrupts: Interrupts,
 }
 
@@ -60,14 +59,13 @@ impl Interrupts {
 
 impl Program {
     pub(super) fn start(command: &[String], environment: Vec<(String, String)>, door: &Path) -> Result<Self, Failure> {
-        let signals = Signals::by(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP])?;
         let child = spawn(command, environment, door)?;
-        Ok(Self { child, signals, interrupts: Interrupts::default() })
+        Ok(Self { child, interrupts: Interrupts::default() })
     }
 
-    /// Waits until the program ends, and passes on what it is to hear. A second interrupt soon after the first kills
-    /// it.
-    pub(super) async fn ended(&mut self) -> Result<Ended, Failure> {
+    /// Waits until the program ends, and passes on the signals that it is to hear. A second interrupt soon after the
+    /// first kills it.
+    pub(super) async fn ended(&mut self, signals: &mut Signals) -> Result<Ended, Failure> {
         loop {
             let heard = tokio::select! {
                 ended = self.child.wait() => {
@@ -76,7 +74,7 @@ impl Program {
                     })?;
                     return Ok(Ended { code: code(ended), by_force: self.interrupts.killed });
                 }
-                heard = self.signals.next() => heard,
+                heard = signals.next() => heard,
             };
             self.pass_on(heard);
         }
@@ -109,14 +107,16 @@ fn spawn(command: &[String], environment: Vec<(String, String)>, door: &Path) ->
     let Some((name, arguments)) = command.split_first() else {
         return Err(Failure::new(Exit::Usage, "nothing was run", "there is no command"));
     };
+    let own = std::env::var("PATH").ok();
+    let path = environment.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone()).or(own);
     let mut command = Command::new(name);
     for variable in OF_ANOTHER {
         command.env_remove(variable);
     }
     command.args(arguments).envs(environment).env("TESSERA_SLICES", format!("ask:{}", door.display()));
     command.spawn().map_err(|error| {
-        let exit = if error.raw_os_error() == Some(Errno::ENOENT as i32) { 127 } else { 126 };
-        Failure::from_error(Exit::Job(exit), format!("`{name}` cannot be run"), &error)
+        let unrunnable = Unrunnable::new(name.as_ref(), path.as_deref(), &error);
+        Failure::new(Exit::Job(unrunnable.exit_code()), format!("`{name}` cannot be run"), unrunnable.cause())
     })
 }
 
@@ -132,7 +132,26 @@ fn code(ended: ExitStatus) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_cannot_be_run_is_explained_as_on_a_node() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/no/such/interpreter\n").expect("writable");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+        let failed = |command: String| {
+            spawn(&[command], Vec::new(), Path::new("/nowhere")).map(drop).expect_err("it cannot be run")
+        };
+        let of_script = failed(script.display().to_string());
+        assert!(matches!(of_script.exit, Exit::Job(126)), "it is there: {of_script}");
+        assert!(of_script.to_string().contains("names the interpreter `/no/such/interpreter`: "), "{of_script}");
+        let of_nothing = failed(folder.path().join("nothing").display().to_string());
+        assert!(matches!(of_nothing.exit, Exit::Job(127)) && of_nothing.to_string().contains("is not on this node"));
+    }
 
     #[test]
     fn only_an_interrupt_soon_after_another_one_kills() {
