@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use super::supervisor::machine_has;
 use super::support::{Supervised, launch};
+use tessera_agent::cgroup::Limits;
 use tessera_agent::supervisor::status::{Cause, Exit};
 
 /// The shell would take their bytes for commands, or find none and be done.
@@ -56,4 +58,16 @@ fn a_working_directory_that_cannot_be_entered_is_named_with_what_is_missing_of_i
     let why = "the working directory `/no/such/folder` cannot be entered: `/no/such/folder` is not on this node: there \
                is no `/no`";
     assert_eq!(status.message, why);
+}
+
+/// Its process is born into the group that may have less than it takes to be born.
+#[test]
+fn what_is_killed_for_its_memory_before_it_begins_is_out_of_memory() {
+    if !machine_has("memory") {
+        return;
+    }
+    let mut limited = launch("true");
+    limited.limits = Limits { memory_bytes: Some(4096), ..Limits::default() };
+    let status = Supervised::start(limited).stopped();
+    assert_eq!(status.cause, Some(Cause::OutOfMemory), "{}", status.message);
 }

@@ -5,7 +5,7 @@ use super::super::machine::Event;
 use super::super::output::Pump;
 use super::super::program::NoStart;
 use super::super::ready::Beginning;
-use super::super::status::Exit;
+use super::super::status::{Cause, Exit};
 use super::Shell;
 use crate::process::{ProcessId, kill_pid};
 
@@ -43,7 +43,12 @@ impl Shell {
             Ok(Some(process)) => self.happen(Event::Started(process)),
             // It is told when CRIU ends, or when what runs beside it is there.
             Ok(None) => {}
-            Err(failure) => self.happen(Event::StartFailed(failure)),
+            Err(failure) => {
+                // What was killed for its memory before it had begun is not there to be started.
+                let out_of_memory = self.out_of_memory().filter(|_| failure.cause == Cause::NodeFault);
+                let failure = out_of_memory.map_or(failure, |(cause, message)| NoStart { cause, message });
+                self.happen(Event::StartFailed(failure));
+            }
         }
     }
 
