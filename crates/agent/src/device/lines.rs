@@ -23,6 +23,19 @@ impl Lines {
         }
     }
 
+    /// The same until nothing more is there, of what does not wait.
+    pub(crate) fn read_all(&mut self, mut from: impl Read) -> bool {
+        loop {
+            let before = self.length();
+            if !self.read(&mut from) {
+                return false;
+            }
+            if self.length() == before {
+                return true;
+            }
+        }
+    }
+
     /// Bytes that are not taken yet.
     pub(crate) const fn length(&self) -> usize {
         self.0.len()

@@ -40,7 +40,7 @@ pub(crate) use reached::Reached;
 pub(crate) use run::unaware;
 use served::NO_USER_SITE;
 use tessera_devices::accelerators::Interpreter;
-pub(crate) use word::Word;
+pub(crate) use word::{Ear, Word};
 
 use crate::config::ConfigError;
 use crate::worker::{RunAs, inherited_environment};

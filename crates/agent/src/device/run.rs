@@ -11,12 +11,12 @@ mod processes;
 mod serving;
 pub(crate) mod unaware;
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -25,16 +25,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use self::processes::{Server, as_leader, begun_as, end_as, end_by, say_lost, signal_group};
+use self::processes::{Server, as_leader, end_as, end_by, say_lost, signal_group, start};
 use super::lines::Lines;
 use super::plan::Plan;
 use super::problem::Problem;
 use super::served::{NO_USER_SITE, handed_on};
+use super::word::take_supervisor;
 use super::{ProgramPlace, Reached, Word};
 use crate::process::reap;
 use crate::reach::advertised;
-use crate::supervisor::execution::Execution;
-use crate::supervisor::unrunnable::{DEFAULT_PATH, Unrunnable};
 use crate::worker::WORKER_DIR;
 
 /// Variables that Tessera sets and a server has, too: by the first the worker's processes are known.
@@ -63,6 +62,8 @@ const DYING: Duration = Duration::from_secs(2);
 /// Runs a worker: `words` are the plan, and the program with its arguments.
 #[must_use]
 pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    // Without one it is not believed, and goes on.
+    let supervisor = take_supervisor().unwrap_or_default();
     let plan = words.next().unwrap_or_default();
     let program: Vec<OsString> = words.collect();
     let run = |mut worker: Worker| {
@@ -74,13 +75,13 @@ pub fn main(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             _ => problem,
         })
     };
-    match Worker::prepare(&plan).and_then(run) {
+    match Worker::prepare(&plan, supervisor.as_ref()).and_then(run) {
         Ok(ended) => end_as(ended),
         Err(Problem::Stopped(signal)) => end_by(signal),
         Err(problem) => {
             say(&problem.to_string());
-            if let Some(cause) = problem.cause() {
-                Word { cause, why: problem.to_string() }.leave(&own_folder());
+            if let Some((cause, supervisor)) = problem.cause().zip(supervisor) {
+                Word { cause, why: problem.to_string() }.say(&supervisor);
             }
             ExitCode::from(problem.exit_code())
         }
@@ -114,10 +115,11 @@ struct Worker {
     plan: Plan,
     token: String,
     signals: SignalFd,
+    supervisor: Option<UnixStream>,
 }
 
 impl Worker {
-    fn prepare(plan: &OsStr) -> Result<Self, Problem> {
+    fn prepare(plan: &OsStr, supervisor: Option<&UnixStream>) -> Result<Self, Problem> {
         let plan: Plan = serde_json::from_slice(plan.as_encoded_bytes())?;
         // Children get an empty mask again.
         let all = SigSet::all();
@@ -126,7 +128,8 @@ impl Worker {
             SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(io::Error::from)?;
         // The servers of the other nodes have the same.
         let given = std::env::var(TOKEN).ok().filter(|_| plan.is_shared());
-        Ok(Self { token: given.map_or_else(token, Ok)?, plan, signals })
+        let supervisor = supervisor.map(UnixStream::try_clone).transpose()?;
+        Ok(Self { token: given.map_or_else(token, Ok)?, plan, signals, supervisor })
     }
 
     fn run(&mut self, program: &[OsString]) -> Result<ExitStatus, Problem> {
@@ -282,21 +285,10 @@ impl Worker {
     }
 
     fn start_program(&self, words: &[OsString], address: &str) -> Result<Child, Problem> {
-        let name = words.first().ok_or_else(|| io::Error::other("there is no program"))?;
-        let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-        variables.extend(self.plan.of_program.iter().map(|(name, value)| (name.into(), value.into())));
+        let of_plan = self.plan.of_program.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let (token, build) = (self.token.as_str(), self.plan.build.as_str());
         let own = [("TESSERA_SLICES", address), (TOKEN, token), ("TESSERA_BUILD", build)];
-        variables.extend(own.map(|(name, value)| (name.into(), value.into())));
-        let path = variables.get(OsStr::new("PATH")).map(|path| path.to_string_lossy().into_owned());
-        let each = variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
-        let failed = |error: io::Error| Problem::Program(Unrunnable::new(name, path.as_deref(), &error));
-        let words = words.iter().map(OsString::as_os_str);
-        let execution = Execution::new(words, path.as_deref().unwrap_or(DEFAULT_PATH), each);
-        let execution = execution.map_err(|error| failed(error.into()))?;
-        let mut command = Command::new(name);
-        begun_as(as_leader(&mut command), execution);
-        command.spawn().map_err(failed)
+        start(words, of_plan.chain(own))
     }
 
     /// Waits until the program ends, and passes signals on to it. Of a server that ends before is spoken; the program

@@ -1,23 +1,27 @@
-//! The word about its end that a worker leaves beside its exit code, if it began as a process of this agent's program.
+//! The word about its end that a worker says beside its exit code, if it began as a process of this agent's program.
 //!
-//! The file lies in the worker's own folder: a program that writes one can blame its node, which is believed only so
-//! often, or say that the host of its program is gone, which ends its own job.
+//! It is a line on the socket to the supervisor that such a process finds as its standard input, and takes for itself
+//! before anything of the job begins. Neither program nor slice servers have that socket, and `/proc` opens none: what
+//! a job writes and the code with which it ends blame nobody.
 
-use std::fs;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::{dup2_stdin, geteuid, getppid};
 use serde::{Deserialize, Serialize};
 
+use super::lines::Lines;
 use crate::supervisor::status::{Cause, Exit};
 use crate::untrusted;
 
-/// The code with which a worker ends that leaves a word.
+/// The code with which a worker ends that says a word.
 pub(super) const CODE: u8 = 125;
-/// Name of the file in the worker's own folder.
-const FILE: &str = ".word";
-/// Most bytes of it.
-const LONGEST: u64 = 4096;
+/// Begins the line that is the word.
+const WORD: &str = "word ";
 
 /// The reason for the end of a worker that ended otherwise than by its program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,19 +32,65 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    pub(super) fn leave(&self, work: &Path) {
+    pub(super) fn say(&self, mut supervisor: &UnixStream) {
         // Without it the job is blamed, and its output says why.
-        let _ = serde_json::to_vec(self).map(|word| fs::write(work.join(FILE), word));
+        let _ = serde_json::to_string(self).map(|word| supervisor.write_all(format!("{WORD}{word}\n").as_bytes()));
     }
 
-    /// The word that a worker left which ended so.
-    pub(crate) fn left(exit: Exit, work: &Path) -> Option<Self> {
-        if exit != Exit::Code(CODE.into()) {
-            return None;
-        }
-        let word: Self = serde_json::from_slice(&read(&work.join(FILE), LONGEST)?).ok()?;
-        matches!(word.cause, Cause::NodeFault | Cause::HostLost | Cause::PortTaken).then_some(word)
+    /// The word that a line is.
+    pub(crate) fn of(line: &str) -> Option<Self> {
+        serde_json::from_str(line.strip_prefix(WORD)?).ok()
     }
+
+    /// The cause and the reason for the end of a worker that said this and ended so.
+    pub(crate) fn after(self, exit: Exit) -> Option<(Cause, String)> {
+        let may = matches!(self.cause, Cause::NodeFault | Cause::HostLost | Cause::PortTaken);
+        (may && exit == Exit::Code(CODE.into())).then_some((self.cause, self.why))
+    }
+}
+
+/// The supervisor's end of the socket on which a word comes.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    stream: UnixStream,
+    lines: Lines,
+}
+
+impl Ear {
+    /// One, and the end that becomes the standard input of a process.
+    ///
+    /// # Errors
+    /// When no socket can be had.
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (stream, other) = UnixStream::pair()?;
+        stream.set_nonblocking(true)?;
+        Ok((Self { stream, lines: Lines::default() }, other.into()))
+    }
+
+    /// The word that was said last. Does not wait.
+    pub(crate) fn word(&mut self) -> Option<Word> {
+        self.lines.read_all(&self.stream);
+        std::iter::from_fn(|| self.lines.next()).filter_map(|line| Word::of(&line)).last()
+    }
+}
+
+/// Takes the socket to the supervisor from standard input, which leads nowhere then, and hides this process's memory
+/// and files from others of its account. `None`: there is no supervisor.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn take_supervisor() -> io::Result<Option<UnixStream>> {
+    let input = io::stdin();
+    if fstat(&input)?.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFSOCK.bits() {
+        return Ok(None);
+    }
+    let supervisor = input.as_fd().try_clone_to_owned()?;
+    dup2_stdin(File::open("/dev/null")?)?;
+    // In a PID namespace of its own, so that no agent has to look at it without the rights of root.
+    if getppid().as_raw() == 0 && !geteuid().is_root() {
+        nix::sys::prctl::set_dumpable(false)?;
+    }
+    Ok(Some(supervisor.into()))
 }
 
 /// The beginning of a file in a worker's own folder, which may have put anything in its place.
@@ -52,35 +102,36 @@ pub(super) fn read(path: &Path, longest: u64) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn a_word_is_believed_only_about_the_node_and_the_host_and_only_from_who_ended_with_its_code() {
-        let work = tempfile::tempdir().expect("a folder");
-        let left = |cause, code| {
-            let word = Word { cause, why: "so it was".to_owned() };
-            word.leave(work.path());
-            Word::left(Exit::Code(code), work.path()).map(|word| word.why)
+        let (mut ear, other) = Ear::new().expect("a socket");
+        let supervisor = UnixStream::from(other);
+        let mut said = |cause, code| {
+            Word { cause, why: "so it was".to_owned() }.say(&supervisor);
+            ear.word().and_then(|word| word.after(Exit::Code(code))).map(|(_, why)| why)
         };
-        assert_eq!(left(Cause::NodeFault, 125).as_deref(), Some("so it was"));
-        assert_eq!(left(Cause::HostLost, 125).as_deref(), Some("so it was"));
-        assert_eq!(left(Cause::NodeFault, 1), None);
-        assert_eq!(left(Cause::LeaseExpired, 125), None);
-        let file = work.path().join(FILE);
-        fs::write(&file, "no word").expect("writable");
-        assert_eq!(Word::left(Exit::Code(125), work.path()), None);
-        fs::remove_file(&file).expect("there");
-        std::os::unix::fs::symlink("/etc/passwd", &file).expect("writable");
-        assert_eq!(read(&file, 10), None, "a link leads out of the folder");
+        assert_eq!(said(Cause::NodeFault, 125).as_deref(), Some("so it was"));
+        assert_eq!(said(Cause::HostLost, 125).as_deref(), Some("so it was"));
+        assert_eq!(said(Cause::NodeFault, 1), None);
+        assert_eq!(said(Cause::LeaseExpired, 125), None);
+        (&supervisor).write_all(b"no word\nword {}\n").expect("it is read");
+        assert_eq!(ear.word(), None);
+        (&supervisor).write_all(&vec![b' '; 100 << 10]).expect("there is room");
+        assert_eq!(ear.word(), None, "it does not wait for the end of a line");
     }
 
     #[test]
     fn what_a_worker_left_is_read_up_to_a_bound() {
         let work = tempfile::tempdir().expect("a folder");
-        let file = work.path().join(FILE);
-        let longest = usize::try_from(LONGEST).expect("it is small");
+        let file = work.path().join("left");
         fs::write(&file, vec![b' '; 1 << 20]).expect("writable");
-        assert_eq!(read(&file, LONGEST).map(|bytes| bytes.len()), Some(longest));
-        assert_eq!(Word::left(Exit::Code(CODE.into()), work.path()), None, "what was cut is no word");
+        assert_eq!(read(&file, 10).map(|bytes| bytes.len()), Some(10));
+        fs::remove_file(&file).expect("there");
+        std::os::unix::fs::symlink("/etc/passwd", &file).expect("writable");
+        assert_eq!(read(&file, 10), None, "a link leads out of the folder");
     }
 }

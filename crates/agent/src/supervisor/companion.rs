@@ -8,7 +8,6 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use super::image::time_for;
@@ -21,7 +20,6 @@ use crate::device::Word;
 use crate::device::lines::Lines;
 use crate::device::unaware::{FAILED, IS_SAVED, READY, SAVE};
 use crate::process::ProcessId;
-use crate::worker::WORK_FOLDER;
 
 /// The minimum time allowed for a save of the card: servers may have operations to execute before it.
 const CARD_PATIENCE: Duration = Duration::from_secs(120);
@@ -42,6 +40,8 @@ pub(super) struct Companion {
     channel: UnixStream,
     lines: Lines,
     speaks: bool,
+    /// The reason that it has given for its end.
+    word: Option<Word>,
     /// The longest time that a save of the card may take.
     patience: Duration,
 }
@@ -81,7 +81,7 @@ impl Companion {
         let (channel, other) =
             channel().map_err(|error| NoStart::by_node(format!("no socket for its slice servers: {error}")))?;
         let process = program.fork(group, Some(namespace), Some(other), outputs)?.release()?;
-        Ok(Self { process, channel, lines: Lines::default(), speaks: true, patience })
+        Ok(Self { process, channel, lines: Lines::default(), speaks: true, word: None, patience })
     }
 
     pub const fn process(&self) -> ProcessId {
@@ -106,9 +106,14 @@ impl Companion {
     /// Returns the messages received since the last call. Does not block.
     pub fn said(&mut self) -> Vec<Said> {
         if self.speaks {
-            self.speaks = self.lines.read(&self.channel);
+            self.speaks = self.lines.read_all(&self.channel);
         }
-        std::iter::from_fn(|| self.lines.next()).filter_map(|line| meant(&line)).collect()
+        let mut said = Vec::new();
+        while let Some(line) = self.lines.next() {
+            self.word = Word::of(&line).or(self.word.take());
+            said.extend(meant(&line));
+        }
+        said
     }
 
     /// Asks it to save what the program has on its card, while the program stands still.
@@ -120,10 +125,17 @@ impl Companion {
         asked.map_err(|error| format!("the slice servers of its card cannot be asked to save: {error}"))
     }
 
-    /// The party at fault when it ended with `exit` while the program was to run, and the reason.
-    pub fn fault(exit: Exit) -> (Cause, String) {
-        let word = Word::left(exit, Path::new(WORK_FOLDER)).map(|word| (word.cause, word.why));
-        word.unwrap_or_else(|| (Cause::NodeFault, "the process with the slice servers of its card ended".to_owned()))
+    /// The party at fault when it ended with `exit`, and the reason. Once the program has begun, a process of the
+    /// worker may have killed it, and everything else that kills blames somebody by itself.
+    pub fn fault(&mut self, exit: Exit, has_begun: bool) -> (Cause, String) {
+        self.said();
+        let word = self.word.take().and_then(|word| word.after(exit));
+        word.unwrap_or_else(|| match exit {
+            Exit::Signal(libc::SIGKILL) if has_begun => {
+                (Cause::Exited, "the process with the slice servers of its card was killed by a signal".to_owned())
+            }
+            _ => (Cause::NodeFault, "the process with the slice servers of its card ended".to_owned()),
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use super::output::{Bounds, RotatedFile, Stream};
 use super::pid_namespace::PidNamespace;
 use super::program::{NoStart, Program, Waiting};
 use crate::cgroup::WorkerGroup;
+use crate::device::Ear;
 
 /// A prepared worker: the program or image with which it begins, and the destination of its output.
 pub(super) struct Ready {
@@ -22,6 +23,8 @@ pub(super) struct Ready {
     pub beginning: Beginning,
     /// The read ends of its output pipes, and the files that retain the output; `None`: the output is being read.
     pub outputs: Option<[(OwnedFd, RotatedFile); 2]>,
+    /// The socket on which a program that begins as a process of ours says why it cannot go on.
+    pub word: Option<Ear>,
     /// The process that is started before it and runs beside it; `None`: there is none, or it has been started.
     pub beside: Option<Prepared>,
 }
@@ -63,11 +66,17 @@ impl Ready {
         let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
         let ends = [out_end, err_end];
         let beside = launch.companion.as_ref().map(|plan| Prepared::new(launch, plan, &ends)).transpose()?;
+        let (word, input) = if launch.has_device {
+            let made = Ear::new().map_err(|error| NoStart::by_node(format!("no socket to its program: {error}")))?;
+            (Some(made.0), Some(made.1))
+        } else {
+            (None, None)
+        };
         let beginning = match &launch.image {
             Some(plan) if plan.from.is_some() => Beginning::Image(ends),
-            _ => Beginning::Program(Box::new(Program::new(launch)?.fork(group, namespace, None, ends)?)),
+            _ => Beginning::Program(Box::new(Program::new(launch)?.fork(group, namespace, input, ends)?)),
         };
-        Ok(Self { beginning, outputs: Some([(out, stdout), (err, stderr)]), beside })
+        Ok(Self { beginning, outputs: Some([(out, stdout), (err, stderr)]), word, beside })
     }
 
     fn imaging(&self, launch: &Launch, namespace: PidNamespace) -> Result<Option<Imaging>, NoStart> {

@@ -33,9 +33,8 @@ use super::status::{Cause, Exit, Status};
 use super::{LAUNCH_FILE, SOCKET_FILE};
 use crate::boot::{BootTime, unix_millis};
 use crate::cgroup::{Hierarchies, WorkerGroup, remove_empty_groups};
-use crate::device::Word;
+use crate::device::Ear;
 use crate::process::{ProcessId, reap};
-use crate::worker::WORK_FOLDER;
 
 /// The reason why a supervisor could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +78,8 @@ struct Shell {
     timer: TimerFd,
     keeper: Option<Keeper>,
     pump: Option<Pump>,
-    /// True if the worker begins as a process of ours, which leaves word when it cannot go on.
-    has_device: bool,
+    /// The socket of a program that begins as a process of ours, which says why it cannot go on.
+    word: Option<Ear>,
     /// The process beside the program. The program waits for its word as long as `ready` is there.
     companion: Option<Companion>,
     hierarchies: Hierarchies,
@@ -128,7 +127,7 @@ impl Shell {
                 .map_err(step("make a timer"))?,
             keeper: None,
             pump: None,
-            has_device: launch.has_device,
+            word: None,
             companion: None,
             hierarchies,
             cgroup_root,
@@ -222,7 +221,8 @@ impl Shell {
             }
             let status = self.machine.status();
             if status.process.is_some_and(|process| process.pid == pid) {
-                self.happen(Event::Exited { exit, because: self.because(exit) });
+                let because = self.because(exit);
+                self.happen(Event::Exited { exit, because });
             } else if status.exit.is_some() {
                 self.perform(vec![Effect::Probe]);
             }
@@ -239,7 +239,8 @@ impl Shell {
             Ended::Restored(Ok((process, exit))) => {
                 self.happen(Event::Started(process));
                 if let Some(exit) = exit {
-                    self.happen(Event::Exited { exit, because: self.because(exit) });
+                    let because = self.because(exit);
+                    self.happen(Event::Exited { exit, because });
                 }
             }
             Ended::Restored(Err(failure)) => self.happen(Event::StartFailed(failure)),
@@ -247,9 +248,8 @@ impl Shell {
     }
 
     /// The cause and the message for the end of the worker's first process, where more is known than `exit`.
-    fn because(&self, exit: Exit) -> Option<(Cause, String)> {
-        let left = || Word::left(exit, Path::new(WORK_FOLDER)).filter(|_| self.has_device);
-        self.out_of_memory().or_else(|| left().map(|word| (word.cause, word.why)))
+    fn because(&mut self, exit: Exit) -> Option<(Cause, String)> {
+        self.out_of_memory().or_else(|| self.word.as_mut()?.word()?.after(exit))
     }
 
     fn out_of_memory(&self) -> Option<(Cause, String)> {

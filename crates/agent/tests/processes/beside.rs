@@ -111,8 +111,19 @@ fn a_program_whose_card_is_lost_is_over() {
     let beside = pid_in(&output, "beside", &worker.running());
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(beside), nix::sys::signal::Signal::SIGKILL).expect("it lives");
     let status = worker.stopped();
-    assert_eq!(status.cause, Some(Cause::NodeFault));
+    let killed = (Some(Cause::Exited), Some(Exit::Signal(9)));
+    assert_eq!((status.cause, status.exit), killed, "a process of the worker may have done that");
     assert!(!is_alive(status.process.expect("it ran").pid));
+}
+
+#[test]
+fn a_program_whose_card_ends_by_itself_is_over_by_its_node() {
+    let mut worker = begun(COUNTS, "echo ready >&0; sleep 0.2; exit 9");
+    let status = worker.stopped();
+    assert_eq!(status.cause, Some(Cause::NodeFault), "{}", status.message);
+    let word = r#"word {"cause":"node_fault","why":"it is broken"}"#;
+    let mut worker = begun(COUNTS, &format!("echo ready >&0; echo '{word}' >&0; exit 125"));
+    assert_eq!(worker.stopped().message, "it is broken");
 }
 
 #[test]

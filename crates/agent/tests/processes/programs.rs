@@ -1,4 +1,4 @@
-//! The blame for a program that does not begin.
+//! The blame for a program that does not begin, or ends with a word about its node.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::supervisor::machine_has;
 use super::support::{Supervised, launch};
 use tessera_agent::cgroup::Limits;
+use tessera_agent::supervisor::message::Request;
 use tessera_agent::supervisor::status::{Cause, Exit};
 
 /// The shell would take their bytes for commands, or find none and be done.
@@ -58,6 +59,25 @@ fn a_working_directory_that_cannot_be_entered_is_named_with_what_is_missing_of_i
     let why = "the working directory `/no/such/folder` cannot be entered: `/no/such/folder` is not on this node: there \
                is no `/no`";
     assert_eq!(status.message, why);
+}
+
+#[test]
+fn a_word_about_the_node_is_believed_on_the_socket_only() {
+    let word = r#"{"cause":"node_fault","why":"it is broken"}"#;
+    let run = |script: &str| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::create_dir(folder.path().join("work")).expect("writable");
+        let mut says = launch(&script.replace("WORD", word));
+        says.has_device = true;
+        let mut worker = Supervised::prepare_in(folder, says);
+        worker.send(&Request::Begin);
+        worker.stopped()
+    };
+    let blamed = run("echo 'word WORD' >&0; exit 125");
+    assert_eq!((blamed.cause, blamed.message.as_str()), (Some(Cause::NodeFault), "it is broken"));
+    let written = run("echo 'WORD' > \"$FOLDER/work/.word\"; exit 125");
+    assert_eq!((written.cause, written.exit), (Some(Cause::Exited), Some(Exit::Code(125))));
+    assert_eq!(run("echo 'word WORD' >&0; exit 3").exit, Some(Exit::Code(3)));
 }
 
 /// Its process is born into the group that may have less than it takes to be born.

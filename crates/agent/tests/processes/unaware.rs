@@ -162,11 +162,8 @@ fn a_server_that_ends_ends_it_with_the_reason() {
     for (server, why) in [("exit 3", "ended before it listened"), (serves_briefly, "nobody had asked for that")] {
         let mut companion = Companion::start(server);
         assert_eq!(companion.child.wait().expect("a child").code(), Some(TOLD), "{why}");
-        let mut said = Vec::new();
-        for entry in std::fs::read_dir(companion.folder.path()).expect("readable").flatten() {
-            said.extend(std::fs::read_to_string(entry.path()));
-        }
-        assert!(said.iter().any(|said| said.contains(why)), "{said:?}");
+        let said = companion.supervisor.hear();
+        assert!(said.starts_with("word ") && said.contains(why), "{said:?}");
     }
 }
 

@@ -1,6 +1,9 @@
 //! The processes below one that a worker with a device begins as: its slice servers and its program, each leading a
 //! process group of its own; and the end of that process as its program ended.
 
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -8,8 +11,9 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 
-use super::say;
+use super::{Problem, say};
 use crate::supervisor::execution::Execution;
+use crate::supervisor::unrunnable::{DEFAULT_PATH, Unrunnable};
 
 /// The slice server. It is not waited for at the end: whoever ends the worker finds out that nothing of it is left.
 pub(super) struct Server {
@@ -47,11 +51,25 @@ pub(super) fn as_leader(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Makes the child begin as this program: that of the C library would give the shell whatever the system does not run.
+/// Starts the job's program, with these variables beside those of this process. Not by the C library's way, which gives
+/// the shell whatever the system does not run.
 #[allow(unsafe_code)]
-pub(super) fn begun_as(command: &mut Command, execution: Execution) {
+pub(super) fn start<'a>(words: &[OsString], more: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Child, Problem> {
+    let name = words.first().ok_or_else(|| io::Error::other("there is no program"))?;
+    let mut variables: BTreeMap<OsString, OsString> = env::vars_os().collect();
+    variables.extend(more.map(|(name, value)| (name.into(), value.into())));
+    let path = variables.get(OsStr::new("PATH")).map(|path| path.to_string_lossy().into_owned());
+    let failed = |error: io::Error| Problem::Program(Unrunnable::new(name, path.as_deref(), &error));
+    let execution = Execution::new(
+        words.iter().map(OsString::as_os_str),
+        path.as_deref().unwrap_or(DEFAULT_PATH),
+        variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())),
+    );
+    let execution = execution.map_err(|error| failed(error.into()))?;
+    let mut command = Command::new(name);
     // SAFETY: it makes system calls that are async-signal-safe, and allocates nothing.
-    unsafe { command.pre_exec(move || Err(execution.take_over().into())) };
+    unsafe { as_leader(&mut command).pre_exec(move || Err(execution.take_over().into())) };
+    command.spawn().map_err(failed)
 }
 
 /// Sends any signal, also one without a name, to the group that a child leads.

@@ -84,7 +84,7 @@ struct Seams {
 }
 
 impl Seams {
-    fn open(folder: &Path) -> io::Result<Self> {
+    fn open(folder: &Path, supervisor: UnixStream) -> io::Result<Self> {
         let listen = |name: &str| {
             let path = folder.join(name);
             match fs::remove_file(&path) {
@@ -94,8 +94,7 @@ impl Seams {
         };
         let (program, control) = (listen(ASKED)?, listen(CONTROL)?);
         DirBuilder::new().recursive(true).mode(0o700).create(folder.join(SAVED))?;
-        // The supervisor's is this process's standard input.
-        let supervisor = Speaker::new(io::stdin().as_fd().try_clone_to_owned()?.into())?;
+        let supervisor = Speaker::new(supervisor)?;
         supervisor.say(READY)?;
         Ok(Self { supervisor, program, control, server: None, save: Save::Idle, saves: 0, address: None })
     }
@@ -199,7 +198,9 @@ impl Worker {
     /// Serves a program that is not this process's child, until a server ends: how that is and when the worker is over
     /// is the supervisor's business.
     pub(super) fn serve_unaware(&mut self, folder: &Path) -> Result<ExitStatus, Problem> {
-        let mut seams = Seams::open(folder)?;
+        let supervisor = self.supervisor.take();
+        let supervisor = supervisor.ok_or_else(|| Problem::Reach("this worker has no supervisor".to_owned()))?;
+        let mut seams = Seams::open(folder, supervisor)?;
         let epoch = std::env::var("TESSERA_EPOCH").ok().and_then(|epoch| epoch.parse().ok());
         let epoch = epoch.ok_or_else(|| Problem::Reach("this worker has no epoch".to_owned()))?;
         let mut servers =

@@ -71,6 +71,7 @@ impl Shell {
 
     fn start_program(&mut self) -> Result<Option<ProcessId>, NoStart> {
         let ready = self.ready.take().ok_or_else(|| NoStart::by_node("it was started before"))??;
+        self.word = ready.word;
         let process = match (ready.beginning, &mut self.imaging) {
             (Beginning::Program(waiting), _) => Some(waiting.release()?),
             (Beginning::Image(outputs), Some(imaging)) => {
@@ -129,11 +130,11 @@ impl Shell {
     /// Returns whether the process that ended is the one beside the program. If so, handles its end: the contents of
     /// the card are lost.
     pub(super) fn companion_ended(&mut self, pid: i32, exit: Exit) -> bool {
-        if self.companion.as_ref().is_none_or(|companion| companion.process().pid != pid) {
+        let Some(mut companion) = self.companion.take_if(|companion| companion.process().pid == pid) else {
             return false;
-        }
-        let (cause, message) = self.out_of_memory().unwrap_or_else(|| Companion::fault(exit));
-        self.companion = None;
+        };
+        let has_begun = self.ready.is_none();
+        let (cause, message) = self.out_of_memory().unwrap_or_else(|| companion.fault(exit, has_begun));
         self.tell_card_saved(Err(message.clone()));
         // The program waits for it: nothing of it has begun, and nothing else would end that beginning.
         let event = match self.ready.take() {
