@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,10 @@ pub struct FolderPlace {
     /// The host, by `/etc/machine-id`; empty where there is none.
     pub machine: String,
     pub inode: u64,
+    /// The time at which it was made, in nanoseconds since the Unix epoch: the first folder of each file system has the
+    /// same inode. `None`: the file system does not keep it, or an earlier release has kept the rest.
+    #[serde(default)]
+    pub made: Option<u64>,
 }
 
 impl FolderPlace {
@@ -56,13 +60,26 @@ impl FolderPlace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error),
         };
-        Ok(Self { machine, inode: fs::metadata(data)?.ino() })
+        let metadata = fs::metadata(data)?;
+        let made = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let made = made.and_then(|made| u64::try_from(made.as_nanos()).ok());
+        Ok(Self { machine, inode: metadata.ino(), made })
+    }
+
+    /// Returns whether another one may be the same: what only one of them knows tells nothing.
+    fn may_be(&self, other: &Self) -> bool {
+        let made = self.made.zip(other.made).is_none_or(|(own, other)| own == other);
+        self.machine == other.machine && self.inode == other.inode && made
     }
 }
 
 impl fmt::Display for FolderPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inode {} of the host with machine id {:?}", self.inode, self.machine)
+        write!(f, "inode {}", self.inode)?;
+        if let Some(made) = self.made {
+            write!(f, " (made {} ms after 1970)", made / 1_000_000)?;
+        }
+        write!(f, " of the host with machine id {:?}", self.machine)
     }
 }
 
@@ -125,7 +142,7 @@ impl Identity {
             None => Self::first(data)?,
         };
         // The name in a copy is that of the other node.
-        if let Some(before) = place.filter(|before| !moved && *before != here) {
+        if let Some(before) = place.filter(|before| !moved && !before.may_be(&here)) {
             return Err(IdentityError::Copied { path: data.to_owned(), before, here });
         }
         if !node_name.is_empty() && node_name != name {
@@ -271,6 +288,28 @@ mod tests {
         let moved = Identity::begin(copy.path(), "n", true).expect("the operator's word");
         assert_eq!((&moved.uid, moved.incarnation), (&first.uid, 2));
         assert_eq!(Identity::begin(copy.path(), "n", false).expect("at home now").incarnation, 3);
+    }
+
+    /// The roots of two file systems have the same inode, and containers no machine id.
+    #[test]
+    fn a_copy_at_the_same_inode_of_another_file_system_is_refused() {
+        let data = tempfile::tempdir().expect("a folder");
+        let first = Identity::begin(data.path(), "n", false).expect("writable");
+        let here = first.place.clone().expect("it was used");
+        if here.made.is_none() {
+            eprintln!("not tried: this file system does not keep when a folder was made");
+            return;
+        }
+        let kept_with = |made| {
+            let place = Some(FolderPlace { made, ..here.clone() });
+            Identity { place, ..first.clone() }.keep(data.path()).expect("writable");
+            Identity::begin(data.path(), "n", false)
+        };
+        let refused = kept_with(here.made.map(|made| made - 1)).expect_err("of another folder");
+        assert!(matches!(refused, IdentityError::Copied { .. }), "{refused}");
+        let of_earlier_release = serde_json::json!({ "machine": here.machine, "inode": here.inode });
+        let understood: FolderPlace = serde_json::from_value(of_earlier_release).expect("it is understood");
+        assert_eq!(kept_with(understood.made).expect("it opens as before").place, Some(here.clone()));
     }
 
     #[test]
