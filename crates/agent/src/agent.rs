@@ -49,7 +49,9 @@ use crate::worker::folder::{FoundWorker, WorkerFolders};
 use crate::worker::launch::Launcher;
 use crate::worker::socket::ask_status;
 use crate::worker::spare::Spare;
-use crate::worker::{AccountError, Accounts, Ended, Fence, RunAs, Straggler, closed_to_others, inherited_environment};
+use crate::worker::{
+    AccountError, Accounts, Addresses, Ended, Fence, RunAs, Straggler, closed_to_others, inherited_environment,
+};
 
 /// An agent cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -243,7 +245,7 @@ impl Agent {
             served: Arc::default(),
             criu: self.criu,
             contained: self.containment.whole,
-            addressed: Arc::default(),
+            addresses: Addresses::default(),
             inherited: inherited_environment(self.config.run_as),
         };
         if let Some(python) = self.config.device.python.clone() {

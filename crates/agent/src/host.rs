@@ -186,6 +186,7 @@ impl ProcessHost {
     fn link(&self, line: Line) -> Link {
         let Limits { kill_confirmation, .. } = self.launcher.bounds;
         let worker = line.status.worker;
+        self.launcher.addresses.expect(worker);
         let cgroup = self.launcher.group_of(worker);
         Link { folder: self.launcher.folders.of(worker), cgroup, line, patience: kill_confirmation, saver: None }
     }

@@ -20,6 +20,7 @@ use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Pre
 use tokio::process::Child;
 
 use super::account::{Account, Accounts};
+use super::addresses::Addresses;
 use super::environment::{self, is_elastic};
 use super::folder::{WorkerFolder, WorkerFolders};
 use super::going_on::goes_on_from_written;
@@ -67,14 +68,10 @@ pub struct Launcher {
     /// True if workers run in PID namespaces.
     pub contained: bool,
     /// The newest addresses that came after the order to run.
-    pub addressed: Addressed,
+    pub addresses: Addresses,
     /// Variables that workers inherit.
     pub inherited: BTreeMap<String, String>,
 }
-
-/// The newest orders that gave workers' blocks other addresses, with their numbers. Held while a file is written: a
-/// worker that is launched meanwhile, and an older order that was slow, do not write over it.
-pub type Addressed = Arc<Mutex<BTreeMap<WorkerId, (u64, Arc<wire::WorkerOrder>)>>>;
 
 /// A supervisor that has everything and waits for the word to begin.
 #[derive(Debug)]
@@ -138,7 +135,7 @@ impl Launcher {
                 tracing::warn!(%worker, %error, "the folder of a worker that is over cannot be closed to others");
             }
             own.accounts.release(worker);
-            own.addressed.lock().unwrap_or_else(PoisonError::into_inner).remove(&worker);
+            own.addresses.forget(worker);
         };
         // A panic there has been printed; readings are then too high until the next start.
         let _ = tokio::task::spawn_blocking(release).await;
@@ -149,15 +146,8 @@ impl Launcher {
     pub async fn readdress(&self, worker: WorkerId, order: Arc<wire::WorkerOrder>, number: u64) {
         let own = self.clone();
         let write = move || {
-            let mut addressed = own.addressed.lock().unwrap_or_else(PoisonError::into_inner);
-            if addressed.get(&worker).is_some_and(|(newest, _)| *newest > number) {
-                return Ok(());
-            }
-            addressed.insert(worker, (number, Arc::clone(&order)));
-            match vcard::store(&order, &own.node, &own.folders.of(worker)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                stored => stored,
-            }
+            let folder = own.folders.of(worker);
+            own.addresses.bring(worker, (number, order), |order| vcard::store(order, &own.node, &folder))
         };
         let written = tokio::task::spawn_blocking(write).await;
         if let Err(error) = written.map_err(io::Error::other).flatten() {
@@ -206,9 +196,7 @@ impl Launcher {
 
     /// The first file of the virtual card: with the addresses that came while the folder was being made, if some did.
     fn store_card(&self, launch: &LaunchOrder, folder: &WorkerFolder) -> io::Result<()> {
-        let addressed = self.addressed.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = addressed.get(&launch.worker).map_or(&launch.order, |(_, order)| order);
-        vcard::store(newest, &self.node, folder)
+        self.addresses.begin(launch.worker, &launch.order, |order| vcard::store(order, &self.node, folder))
     }
 
     /// The worker's slices of this node's cards: those of its rank that lie here.

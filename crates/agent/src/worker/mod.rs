@@ -2,6 +2,7 @@
 //! when their supervisor is gone.
 
 mod account;
+mod addresses;
 mod below;
 mod blank;
 mod ended;
@@ -27,6 +28,7 @@ mod vcard;
 mod written;
 
 pub use account::{Account, AccountError, Accounts, LEAST_UID, NotARange, Person, RunAs, UserIds, closed_to_others};
+pub use addresses::Addresses;
 
 pub use ended::{Budget, Ended};
 pub(crate) use environment::{
