@@ -120,6 +120,9 @@ impl Pool {
         let nodes = options.nodes.iter().map(|cards| Some(cards.as_slice())).chain(local);
         for (place, cards) in nodes.enumerate() {
             pool.prepare_node(place, cards, options.card_lines)?;
+            if let Some((_, own)) = options.agent_folders.iter().find(|(agent, _)| *agent == place) {
+                pool.nodes[place].data.clone_from(own);
+            }
             if let Some((_, namespace)) = options.far_node.as_ref().filter(|(far, _)| *far == place) {
                 pool.nodes[place].namespace = Some(namespace.clone());
             }

@@ -17,8 +17,16 @@ impl SmallDisk {
     /// # Errors
     /// When its folder cannot be made.
     pub fn mount(folder: &Path) -> Result<Option<Self>> {
+        Self::mount_with(folder, "size=256m")
+    }
+
+    /// The same, of another size (options of a tmpfs).
+    ///
+    /// # Errors
+    /// When its folder cannot be made.
+    pub fn mount_with(folder: &Path, options: &str) -> Result<Option<Self>> {
         std::fs::create_dir_all(folder)?;
-        match mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some("size=256m")) {
+        match mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::empty(), Some(options)) {
             Ok(()) => Ok(Some(Self(folder.to_owned()))),
             Err(error) => {
                 eprintln!("NOT TESTED: mounting a small disk is not permitted here ({error})");

@@ -4,6 +4,7 @@
 
 mod agent;
 mod backup;
+mod bombs;
 mod clocks;
 mod debug;
 mod device;

@@ -25,6 +25,8 @@ pub struct Options {
     pub lease: [u64; 4],
     /// Data folders of members by place, where a test brings its own file system.
     pub member_folders: Vec<(usize, PathBuf)>,
+    /// The same of agents.
+    pub agent_folders: Vec<(usize, PathBuf)>,
     /// Address on which members serve.
     pub host: &'static str,
     /// The node, by place, that lives in another network namespace, and the namespace's file.
@@ -55,6 +57,7 @@ impl Default for Options {
             card_lines: "",
             lease: [200, 2_000, 3_000, 5_000],
             member_folders: vec![],
+            agent_folders: vec![],
             host: "127.0.0.1",
             far_node: None,
             local_nodes: 0,
