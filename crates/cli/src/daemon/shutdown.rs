@@ -1,31 +1,29 @@
-//! The requests to end of a long-running process: SIGTERM, SIGINT, or the end of its standard input.
+//! The requests to end of a long-running process: SIGTERM, SIGHUP, SIGINT, or the end of its standard input.
 
 use std::io::Read;
 
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::Signals;
 
-/// A token that is cancelled by the first SIGTERM or SIGINT; the second SIGINT ends the process on the spot.
+/// A token that is cancelled by the first SIGTERM, SIGHUP or SIGINT, but for those that the process was started to
+/// ignore; a SIGINT after that ends the process on the spot. A terminal that is closed sends SIGHUP: what was started in
+/// it ends in order, too.
 ///
 /// # Errors
 /// A [`Failure`] when signals cannot be received.
 pub fn on_signals() -> Result<CancellationToken, Failure> {
-    let failed = |error: std::io::Error| Failure::from_error(Exit::Failed, "signals cannot be received", &error);
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut signals = Signals::by(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM])?;
     let token = CancellationToken::new();
     let told = token.clone();
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: ending; once more to end at once"),
-        }
+        let signal = signals.next().await;
+        tracing::info!("{signal}: ending; a SIGINT after that ends at once");
         told.cancel();
-        interrupt.recv().await;
+        while signals.next().await != Signal::SIGINT {}
         Exit::Signalled(Signal::SIGINT).end_on_the_spot();
     });
     Ok(token)

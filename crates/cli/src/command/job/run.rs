@@ -35,7 +35,7 @@ pub(in crate::command) async fn run(mut desk: Desk, mut args: RunArgs) -> Result
         desk.printer.one(&submission)?;
         return Ok(Exit::Done);
     }
-    let mut signals = Signals::by(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let mut signals = Signals::by(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM])?;
     let (first, told) = watch::channel(None);
     tokio::select! {
         ended = stay(&desk, spec(args), told) => ended,
