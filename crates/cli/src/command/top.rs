@@ -2,19 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde::Serialize;
 use tessera_client::ClientError;
+use tokio::time::timeout;
 
 use super::Desk;
 use crate::args::{TopArgs, TopTab};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::{Detail, Page, Tabular};
+use crate::signals::Signals;
 use crate::top::draw::Palette;
 use crate::top::read::Reader;
 use crate::top::{Overview, State, terminal};
 use crate::view::{CardView, Clock, JobUseView, JobView, NodeView, QueueView};
+
+/// The longest time between the first failure of a terminal that goes away and its SIGHUP.
+const HANGS_UP: Duration = Duration::from_millis(200);
 
 /// Nodes that are asked at once how busy their cards are.
 const AT_ONCE: usize = 16;
@@ -26,12 +33,17 @@ pub(super) async fn run(desk: Desk, args: TopArgs) -> Result<Exit, Failure> {
     }
     let reader = Reader::new(&desk.client, desk.consistency, args.interval);
     let palette = Palette { color: desk.printer.color() };
-    let shown = terminal::show(State::new(&args), reader, palette).await;
-    shown.map_err(|error| {
-        Failure::from_error(Exit::Failed, "the terminal cannot be used", &error)
-            .next("`tessera top --once` prints the same without one")
-    })?;
-    Ok(Exit::Done)
+    // Ctrl-C is a key here, as `q` is.
+    let mut signals = Signals::by(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM])?;
+    match terminal::show(State::new(&args), reader, palette, &mut signals).await {
+        Ok(told) => Ok(told.map_or(Exit::Done, Exit::Signalled)),
+        // A terminal that goes away fails, and says so by SIGHUP, in either order.
+        Err(error) => match timeout(HANGS_UP, signals.next()).await {
+            Ok(signal) => Ok(Exit::Signalled(signal)),
+            Err(_elapsed) => Err(Failure::from_error(Exit::Failed, "the terminal cannot be used", &error)
+                .next("`tessera top --once` prints the same without one")),
+        },
+    }
 }
 
 /// The numbers and one list.

@@ -1,17 +1,21 @@
 //! The shell: the terminal, its keys, and the reader.
 
 use std::io;
+use std::mem::ManuallyDrop;
 
+use crossterm::cursor::Show;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::execute;
 use futures::StreamExt;
+use nix::sys::signal::Signal;
 use ratatui::backend::Backend;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use super::draw::{Palette, draw, rows_in};
 use super::keys::{Wish, wish};
 use super::read::Reader;
 use super::state::State;
+use crate::signals::Signals;
 
 /// The most updates that have been read and wait to be shown.
 const READ_AHEAD: usize = 16;
@@ -23,17 +27,22 @@ impl Drop for Restored {
     fn drop(&mut self) {
         // There is nobody left to tell.
         let _ = ratatui::try_restore();
+        let _ = execute!(io::stdout(), Show);
     }
 }
 
-/// Shows the pool until somebody leaves.
+/// Shows the pool until somebody leaves, or until the signal that is returned.
 ///
 /// # Errors
 /// When the terminal cannot be used.
-pub async fn show(mut state: State, reader: Reader, palette: Palette) -> io::Result<()> {
-    let mut terminated = signal(SignalKind::terminate())?;
-    let mut hung_up = signal(SignalKind::hangup())?;
-    let mut terminal = ratatui::try_init()?;
+pub async fn show(
+    mut state: State,
+    reader: Reader,
+    palette: Palette,
+    signals: &mut Signals,
+) -> io::Result<Option<Signal>> {
+    // Never dropped: it says on standard error that the cursor cannot be shown, and panics where that cannot be written.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init()?);
     let _restored = Restored;
     let (say, wants) = watch::channel(state.wants());
     let (out, mut updates) = mpsc::channel(READ_AHEAD);
@@ -56,7 +65,7 @@ pub async fn show(mut state: State, reader: Reader, palette: Palette) -> io::Res
             event = events.next() => match event {
                 Some(Ok(Event::Key(key))) if key.kind == KeyEventKind::Press => {
                     if !press(&mut state, key) {
-                        return Ok(());
+                        return Ok(None);
                     }
                     if wish(key) == Some(Wish::Redraw) {
                         // Not `Terminal::clear`, which asks the terminal where the cursor is, and not all answer.
@@ -66,7 +75,7 @@ pub async fn show(mut state: State, reader: Reader, palette: Palette) -> io::Res
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
-                None => return Ok(()),
+                None => return Ok(None),
             },
             Some(update) = updates.recv() => {
                 state.apply(update);
@@ -74,8 +83,7 @@ pub async fn show(mut state: State, reader: Reader, palette: Palette) -> io::Res
                     state.apply(update);
                 }
             }
-            _ = terminated.recv() => return Ok(()),
-            _ = hung_up.recv() => return Ok(()),
+            signal = signals.next() => return Ok(Some(signal)),
         }
     }
 }
