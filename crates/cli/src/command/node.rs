@@ -13,7 +13,8 @@ use super::desk::{PAGE, node_named};
 use crate::args::NodeVerb;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::print::{confirm, remark};
+use crate::outage::Outage;
+use crate::print::{confirm, end_without_reader, remark};
 use crate::view::{MutationView, NodeDetailView, NodeView, PoolUpdateView};
 
 pub(super) async fn run(desk: Desk, verb: NodeVerb) -> Result<Exit, Failure> {
@@ -106,11 +107,13 @@ async fn show(mut desk: Desk, node: &str) -> Result<Exit, Failure> {
 /// The list, and then every change of the pool, for ever.
 async fn watch(mut desk: Desk) -> Result<Exit, Failure> {
     desk.printer.streaming();
+    end_without_reader();
     let mut listed: Vec<NodeView> = Vec::new();
     let mut watch = desk.client.watch_pool(Start::List);
+    let mut outage = Outage::before_an_answer(&desk);
     loop {
-        let update = watch.next().await.map_err(|error| Failure::call("the nodes cannot be watched", &error))?;
-        let update = PoolUpdateView::from(update);
+        let next = async |patience| watch.within(patience).next().await;
+        let update = PoolUpdateView::from(outage.through("the nodes cannot be watched", next).await?);
         if !desk.printer.by_rows() {
             desk.printer.data(&update)?;
             continue;

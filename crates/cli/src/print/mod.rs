@@ -7,6 +7,7 @@
 mod confirm;
 mod map;
 mod page;
+mod reader;
 mod table;
 mod width;
 
@@ -25,6 +26,7 @@ use crate::view::{CardBlocksView, Clock};
 
 pub use confirm::confirm;
 pub use page::{Page, page_of};
+pub use reader::end_without_reader;
 pub use table::{Column, Rows, Tabular};
 pub use width::fitted;
 

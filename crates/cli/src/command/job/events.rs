@@ -10,6 +10,7 @@ use crate::command::Desk;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
+use crate::print::end_without_reader;
 use crate::view::{JobChangeView, JobUpdateView};
 
 /// Events of the past that are shown to whoever follows a whole pool and does not say how many.
@@ -17,6 +18,9 @@ const LAST_OF_POOL: usize = 10;
 
 pub(super) async fn events(mut desk: Desk, args: EventsArgs) -> Result<Exit, Failure> {
     desk.printer.streaming();
+    if args.follow {
+        end_without_reader();
+    }
     let mut past = Past::new(&args);
     let job_ids = args.job.map(|job| job.0).into_iter().collect();
     let mut watch = desk.client.watch_jobs(JobFilter { job_ids, ..JobFilter::default() }, Start::Oldest);

@@ -9,7 +9,7 @@ use crate::args::{ListJobsArgs, StateChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
-use crate::print::remark;
+use crate::print::{end_without_reader, remark};
 use crate::view::{JobUpdateView, JobUseView, JobView};
 use crate::{uses, waits};
 
@@ -63,6 +63,7 @@ pub(super) async fn list(mut desk: Desk, args: ListJobsArgs) -> Result<Exit, Fai
 /// The newest of the list, at most `limit`, and then every change, for ever.
 async fn watch(mut desk: Desk, filter: JobFilter, limit: usize) -> Result<Exit, Failure> {
     desk.printer.streaming();
+    end_without_reader();
     let mut listed: Vec<JobView> = Vec::new();
     let mut watch = desk.client.watch_jobs(filter, Start::List);
     let mut outage = Outage::before_an_answer(&desk);

@@ -17,6 +17,7 @@ use crate::args::{JobNumber, JobVerb, LogsArgs, WhenArgs, WhyArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::outage::Outage;
+use crate::print::end_without_reader;
 use crate::view::{JobView, WhyView};
 use crate::{uses, waits};
 
@@ -98,6 +99,7 @@ async fn logs(mut desk: Desk, args: LogsArgs) -> Result<Exit, Failure> {
     let what = format!("the output of job {} cannot be read", args.job.0);
     let mut outage = Outage::of_stay(&desk, args.follow);
     if args.follow {
+        end_without_reader();
         // It may say nothing for long, and whether a member was ever reached is to be known before that.
         get(&desk, args.job, &mut outage).await?;
     }
