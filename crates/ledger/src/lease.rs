@@ -56,7 +56,7 @@ impl LeaseTimings {
             ("heartbeat", self.heartbeat <= Self::HEARTBEAT.1, "must be at most a minute"),
             (
                 "stop_after",
-                self.stop_after >= self.heartbeat * 3,
+                self.stop_after >= self.heartbeat.saturating_mul(3),
                 "must be at least three heartbeats, or two lost ones stop all work of a node",
             ),
             (

@@ -52,6 +52,11 @@ fn each_broken_rule_is_refused_by_its_name_and_changes_nothing() {
         (LeaseTimings { regrant_after: seconds(14), ..plain }, "regrant_after", "a quarter longer"),
         (LeaseTimings { regrant_after: seconds(24 * 3600 + 1), ..plain }, "regrant_after", "at most a day"),
         (
+            LeaseTimings { heartbeat: Duration::MAX, stop_after: Duration::MAX, ..plain },
+            "heartbeat",
+            "at most a minute",
+        ),
+        (
             LeaseTimings { stop_after: Duration::MAX, kill_after: Duration::MAX, ..plain },
             "regrant_after",
             "a quarter longer",
