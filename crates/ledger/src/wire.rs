@@ -30,7 +30,9 @@ mod words;
 
 pub use card::{card_from_wire, card_to_wire, slice_from_wire, slice_to_wire};
 pub use error::WireError;
-pub use field::{FieldError, FieldProblem, WireEnum, duration_from_wire, duration_to_wire, enum_from_wire};
+pub use field::{
+    FieldError, FieldProblem, WireEnum, duration_from_wire, duration_if_any, duration_to_wire, enum_from_wire,
+};
 pub use pool::{
     capacity_from_wire, capacity_to_wire, idle_policy_from_wire, idle_policy_to_wire, leases_from_wire, leases_to_wire,
 };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tessera_actor::Address;
 use tessera_api::v1 as wire;
 use tessera_checkpoint::Error;
+use tessera_ledger::wire::duration_if_any;
 use tessera_ledger::{CheckpointKey, JobId, PartKey, Rank, SavedPart};
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -60,7 +61,7 @@ impl Saver {
         node: Address<Input>,
     ) -> Option<Self> {
         let policy = order.spec.as_ref()?.checkpoint.as_ref()?;
-        let every = policy.every.and_then(|every| Duration::try_from(every).ok()).filter(|every| !every.is_zero());
+        let every = duration_if_any(policy.every.as_ref()).filter(|every| !every.is_zero());
         let way = if is_cooperative(order) {
             let progress = watch::Sender::new(folder.progress());
             Way::Asked { every, owner, progress, asking: None, packing: Arc::default() }

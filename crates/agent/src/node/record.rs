@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost_types::Timestamp;
 use tessera_api::v1 as wire;
-use tessera_ledger::wire::WireEnum;
+use tessera_ledger::wire::{WireEnum, duration_if_any};
 use tessera_ledger::{AllocationId, CheckpointKey, Epoch, Rank, SavedPart};
 
 use crate::boot::BootTime;
@@ -220,7 +220,7 @@ fn saved_to_wire(saved: &SavedPart) -> wire::SavedCheckpoint {
 #[must_use]
 pub fn policy_of(policy: Option<&wire::StopPolicy>) -> StopPolicy {
     let Some(policy) = policy else { return StopPolicy { signal: StopSignal::default(), grace: DEFAULT_GRACE } };
-    let grace = policy.grace.and_then(|grace| Duration::try_from(grace).ok()).unwrap_or_default();
+    let grace = duration_if_any(policy.grace.as_ref()).unwrap_or_default();
     StopPolicy { signal: policy.signal.parse().unwrap_or_default(), grace }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use planted::Bug;
 use tessera_api::agent::part_name;
 use tessera_api::v1 as wire;
-use tessera_ledger::wire::card_from_wire;
+use tessera_ledger::wire::{card_from_wire, duration_if_any};
 use tessera_ledger::{CardDescription, LeaseTimings, PartKey};
 use wire::session_request::Message as ToLeader;
 use wire::session_response::Message as FromLeader;
@@ -87,7 +87,7 @@ impl Session {
 
 /// The time between heartbeats that a leader asks for, as far as it can be had.
 fn interval(asked: Option<prost_types::Duration>) -> Option<Duration> {
-    let interval = Duration::try_from(asked?).ok()?;
+    let interval = duration_if_any(asked.as_ref())?;
     Some(interval.clamp(LeaseTimings::HEARTBEAT.0, LeaseTimings::HEARTBEAT.1))
 }
 
@@ -342,7 +342,7 @@ impl Node {
         });
         // The pool's settings may have changed since the welcome.
         let pace = interval(grant.heartbeat_interval).map(Effect::HeartbeatEvery);
-        let kept = grant.output_retention.and_then(|kept| kept.try_into().ok()).map(Effect::KeepOutput);
+        let kept = duration_if_any(grant.output_retention.as_ref()).map(Effect::KeepOutput);
         pace.into_iter().chain(kept).chain(renewals).collect()
     }
 

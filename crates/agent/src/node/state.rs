@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::v1 as wire;
 use tessera_ledger::PartKey;
+use tessera_ledger::wire::duration_if_any;
 
 use super::event::{CheckpointNews, Effect, Event, Now, PoolTerms};
 use super::launches::starts_at_once;
@@ -252,7 +253,7 @@ impl Node {
         let forget = |worker| {
             let record = self.workers.remove(&worker)?;
             let spec = record.order.as_ref().and_then(|order| order.spec.as_ref());
-            let retention = spec.and_then(|spec| spec.output_retention).and_then(|kept| kept.try_into().ok());
+            let retention = duration_if_any(spec.and_then(|spec| spec.output_retention.as_ref()));
             Some(Effect::Forget { worker, retention })
         };
         over.into_iter().filter_map(forget).collect()

@@ -10,12 +10,11 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use futures::future::join_all;
 use tessera_api::v1 as wire;
 use tessera_devices::{Attach, GrantedSlice, HostLimits, NodeDevices, Share, WorkerSlices};
-use tessera_ledger::wire::{enum_from_wire, host_from_wire};
+use tessera_ledger::wire::{duration_if_any, enum_from_wire, host_from_wire};
 use tessera_ledger::{BlockCount, HostRequest, Mebibytes, MilliTflops, Owner, Precision};
 use tokio::process::Child;
 
@@ -277,11 +276,7 @@ impl Launcher {
             cgroup_root: self.cgroup_root.clone(),
             stop: policy_of(order.stop.as_ref()),
             // Where there is no program to be told of it, the worker that has it holds the limit.
-            time_limit: spec
-                .time_limit
-                .filter(|_| has_program)
-                .and_then(|limit| Duration::try_from(limit).ok())
-                .filter(|limit| !limit.is_zero()),
+            time_limit: duration_if_any(spec.time_limit.as_ref()).filter(|limit| has_program && !limit.is_zero()),
             output_file_bytes: self.bounds.output_file_bytes,
             output_files: self.bounds.output_files,
             kill_confirmation: self.bounds.kill_confirmation,

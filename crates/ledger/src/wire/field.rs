@@ -128,6 +128,13 @@ pub fn duration_from_wire(field: &str, duration: &prost_types::Duration) -> Resu
     }
 }
 
+/// The duration that a process of the pool has said, which is believed and not judged: one that is no duration counts
+/// as not said.
+#[must_use]
+pub fn duration_if_any(duration: Option<&prost_types::Duration>) -> Option<Duration> {
+    duration_from_wire("", duration?).ok()
+}
+
 /// Writes a duration; longer ones than the wire can hold (292 billion years) are cut.
 #[must_use]
 pub fn duration_to_wire(duration: Duration) -> prost_types::Duration {
