@@ -1,16 +1,16 @@
 //! Conversions between the messages of an agent's session, in both directions, and the ledger's types.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tessera_ledger::wire::{FieldError, WireEnum, capacity_from_wire, card_from_wire, enum_from_wire, slice_to_wire};
 use tessera_ledger::{
-    AgentStart, Allocation, AllocationId, CardDescription, CheckpointKey, CheckpointPart, Containment, Epoch, JobId,
-    LogTime, MilliTflops, NodeDescription, Observation, Owner, PartKey, Precision, Rank, SavedPart, Slice, State,
-    StopCause, Worker, WorkerExit, WorkerReport,
+    AgentStart, Allocation, AllocationId, CardDescription, CheckpointKey, CheckpointPart, Containment, Epoch,
+    HostCapacity, HostRequest, JobId, LogTime, Mebibytes, MilliTflops, NodeDescription, Observation, Owner, PartKey,
+    Precision, Rank, SavedPart, Slice, State, StopCause, Worker, WorkerExit, WorkerReport,
 };
 
 use crate::error::Refusal;
-use crate::job_spec::Check;
+use crate::fields::{Check, address, count, designation, host, line, line_within, name, number};
 use crate::job_view::node_name;
 use crate::limits;
 use crate::v1::{self, ErrorReason, WorkerPhase};
@@ -47,24 +47,23 @@ pub fn cut(mut text: String, most: usize) -> String {
 /// A [`Refusal`] with the fields that are not acceptable.
 pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
     let mut check = Check::default();
-    check.name("hello.node_name", &hello.node_name);
-    check.name("hello.node_uid", &hello.node_uid);
-    check.text("hello.agent_version", &hello.agent_version, limits::NAME);
-    check.text("hello.address", &hello.address, limits::NAME);
-    check.text("hello.worker_host", &hello.worker_host, limits::NAME);
-    check.that(!hello.worker_host.is_empty(), "hello.worker_host", || {
-        "must be set: workers of other nodes reach this one there".to_owned()
-    });
-    check_labels(&mut check, &hello.labels);
-    check_cached(&mut check, "hello.cached", &hello.cached);
-    check.text("hello.cluster_id", &hello.cluster_id, limits::NAME);
-    check.text("hello.boot_id", &hello.boot_id, limits::NAME);
-    check.text("hello.start_nonce", &hello.start_nonce, limits::NAME);
+    check.of(name("hello.node_name", &hello.node_name));
+    check.of(name("hello.node_uid", &hello.node_uid));
+    check.of(line("hello.agent_version", &hello.agent_version));
+    check.of(address("hello.address", &hello.address));
+    check.of(host("hello.worker_host", &hello.worker_host));
+    check.labels("hello.labels", &hello.labels);
+    check.names("hello.cached", hello.cached.iter(), limits::CACHED);
+    check.of(line("hello.cluster_id", &hello.cluster_id));
+    check.of(line("hello.boot_id", &hello.boot_id));
+    check.of(line("hello.start_nonce", &hello.start_nonce));
     let missing = hello.containment.as_ref().map_or("", |containment| containment.missing.as_str());
-    check.text("hello.containment.missing", missing, limits::SENTENCE);
-    if !check.problems.is_empty() {
-        return Err(Refusal::invalid(check.problems));
+    check.of(line_within("hello.containment.missing", missing, limits::SENTENCE));
+    let capacity = hello.host.map(capacity_from_wire);
+    if let Some(HostCapacity { cpu, memory }) = capacity {
+        check.host("hello.host", HostRequest { cpu, memory });
     }
+    check.done()?;
     Ok(NodeDescription {
         name: hello.node_name.clone(),
         uid: hello.node_uid.clone(),
@@ -73,7 +72,7 @@ pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
         address: hello.address.clone(),
         worker_host: hello.worker_host.clone(),
         labels: hello.labels.clone(),
-        host: hello.host.map(capacity_from_wire),
+        host: capacity,
         cached: hello.cached.iter().cloned().collect(),
         start: AgentStart { boot_id: hello.boot_id.clone(), nonce: hello.start_nonce.clone() },
         containment: match hello.containment.clone().unwrap_or_default() {
@@ -83,31 +82,14 @@ pub fn node_of_hello(hello: &v1::Hello) -> Result<NodeDescription, Refusal> {
     })
 }
 
-fn check_cached(check: &mut Check, field: &str, names: &[String]) {
-    check.that(names.len() <= limits::CACHED, field, || format!("must be at most {}", limits::CACHED));
-    for name in names {
-        check.that(!name.is_empty(), field, || "must not contain an empty name".to_owned());
-        check.text(field, name, limits::NAME);
-    }
-}
-
 /// Takes the names of the data on a node's disks.
 ///
 /// # Errors
 /// A [`Refusal`] with the names that are not acceptable.
 pub fn cached(data: v1::CachedData) -> Result<BTreeSet<String>, Refusal> {
     let mut check = Check::default();
-    check_cached(&mut check, "report.cached", &data.names);
-    if check.problems.is_empty() { Ok(data.names.into_iter().collect()) } else { Err(Refusal::invalid(check.problems)) }
-}
-
-fn check_labels(check: &mut Check, labels: &BTreeMap<String, String>) {
-    check.that(labels.len() <= limits::LABELS, "hello.labels", || format!("must be at most {}", limits::LABELS));
-    for (key, value) in labels {
-        let place = format!("hello.labels[{}]", crate::job_spec::quoted(key));
-        check.name(&place, key);
-        check.text(&place, value, limits::NAME);
-    }
+    check.names("report.cached", data.names.iter(), limits::CACHED);
+    check.done().map(|()| data.names.into_iter().collect())
 }
 
 /// Takes cards as an agent declares them (P3). The ledger checks their order.
@@ -116,7 +98,7 @@ fn check_labels(check: &mut Check, labels: &BTreeMap<String, String>) {
 /// A [`Refusal`] with CARD_INVALID that names the card and its field.
 pub fn cards(cards: Vec<v1::CardDescription>) -> Result<Vec<CardDescription>, Refusal> {
     let refused = |error: FieldError| Refusal::new(ErrorReason::CardInvalid, error.to_string());
-    limits::check_count("cards", cards.len(), limits::CARDS).map_err(refused)?;
+    count("cards", cards.len(), limits::CARDS).map_err(refused)?;
     let read = |(place, card)| {
         let read = check_card(&card).and_then(|()| card_from_wire(card));
         read.map_err(|error| refused(error.under(format_args!("cards[{place}]"))))
@@ -124,13 +106,29 @@ pub fn cards(cards: Vec<v1::CardDescription>) -> Result<Vec<CardDescription>, Re
     cards.into_iter().enumerate().map(read).collect()
 }
 
-/// Refuses a card whose texts or links are more than any card has.
+/// Refuses a card that nobody has made.
 fn check_card(card: &v1::CardDescription) -> Result<(), FieldError> {
-    let v1::CardDescription { vendor, model, uuid, pci_address, links, .. } = card;
+    let v1::CardDescription {
+        vendor, model, uuid, pci_address, links, memory_mib, rated, measured, max_slices, ..
+    } = card;
     for (field, text) in [("vendor", vendor), ("model", model), ("uuid", uuid), ("pci_address", pci_address)] {
-        limits::check_length(field, text)?;
+        designation(field, text)?;
     }
-    limits::check_count("links", links.len(), limits::CARDS)
+    number("memory_mib", Mebibytes(*memory_mib), Mebibytes::ZERO..=limits::MEMORY)?;
+    number("max_slices", *max_slices, 0..=limits::CARD_PARTS)?;
+    for (field, ratings) in [("rated", rated), ("measured", measured)] {
+        for (place, rating) in ratings.iter().enumerate() {
+            let field = format!("{field}[{place}].milli_tflops");
+            number(&field, MilliTflops(rating.milli_tflops), MilliTflops::ZERO..=limits::COMPUTE)?;
+        }
+    }
+    count("links", links.len(), limits::CARDS)?;
+    for (place, link) in links.iter().enumerate() {
+        let field = |name: &str| format!("links[{place}].{name}");
+        number(&field("peer_index"), link.peer_index as usize, 0..=limits::CARDS)?;
+        number(&field("megabytes_per_second"), link.megabytes_per_second, 0..=limits::LINK_SPEED)?;
+    }
+    Ok(())
 }
 
 #[must_use]
@@ -147,7 +145,8 @@ pub fn owner(worker: &v1::WorkerRef) -> Owner {
 /// stopped). Its sentences are cut where they are longer than the ledger keeps.
 ///
 /// # Errors
-/// A [`Refusal`] with PROTOCOL_VIOLATION when the worker, the phase or the cause is missing or not known.
+/// A [`Refusal`] with PROTOCOL_VIOLATION when the worker, the phase or the cause is missing or not known, or
+/// it ended in two ways.
 pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal> {
     let violation =
         |error: FieldError| Refusal::new(ErrorReason::ProtocolViolation, error.under("worker_report").to_string());
@@ -163,6 +162,9 @@ pub fn report(report: v1::WorkerReport) -> Result<Option<WorkerReport>, Refusal>
         WorkerPhase::Unconfirmed => Observation::Unconfirmed { message: sentence(report.message) },
         WorkerPhase::Stopped if report.unusable => {
             Observation::Unusable { lost: report.unusable_for_good, message: sentence(report.message) }
+        }
+        WorkerPhase::Stopped if report.exit_code.is_some() && report.signal.is_some() => {
+            return Err(violation(FieldError::invalid("signal", "must not be given beside exit_code")));
         }
         WorkerPhase::Stopped => {
             let cause: Option<StopCause> = enum_from_wire("cause", report.cause).map_err(violation)?;

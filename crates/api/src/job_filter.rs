@@ -6,6 +6,7 @@ use tessera_ledger::wire::{FieldError, enum_from_wire};
 use tessera_ledger::{Job, JobId, JobState, State};
 
 use crate::error::Refusal;
+use crate::fields::{count, line, sought_labels};
 use crate::{limits, v1};
 
 /// A selection of jobs; a job must meet every condition that is set.
@@ -86,16 +87,16 @@ impl JobFilter {
     }
 }
 
-/// Refuses a filter that is larger than any that takes a job: a watch keeps its own for as long as it is open.
+/// Refuses a filter that is larger than any that takes a job, or names what nothing is called: a watch keeps its own
+/// for as long as it is open.
 fn check_size(filter: &v1::JobFilter) -> Result<(), FieldError> {
     let v1::JobFilter { job_ids, states, queue, submitter, labels, node_name } = filter;
-    limits::check_count("filter.job_ids", job_ids.len(), limits::FILTER)?;
-    limits::check_count("filter.states", states.len(), limits::FILTER)?;
-    limits::check_count("filter.labels", labels.len(), limits::LABELS)?;
+    count("filter.job_ids", job_ids.len(), limits::FILTER)?;
+    count("filter.states", states.len(), limits::FILTER)?;
     for (field, text) in [("filter.queue", queue), ("filter.submitter", submitter), ("filter.node_name", node_name)] {
-        limits::check_length(field, text)?;
+        line(field, text)?;
     }
-    labels.iter().flat_map(|(key, value)| [key, value]).try_for_each(|text| limits::check_length("filter.labels", text))
+    sought_labels("filter.labels", labels)
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Jobs as they come in: turned into the ledger's own type and checked, field by field, against [`limits`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tessera_calendar::Calendar;
 use tessera_ledger::wire::{FieldError, spec_from_wire};
 use tessera_ledger::{
-    Access, Affinity, CheckpointMode, CheckpointPolicy, DEVICE_KINDS, DEVICE_LABEL, HostRequest, JobSpec,
-    MOST_CHECKPOINTS, Mebibytes, MilliTflops, RetryPolicy, Span, VirtualCardRequest,
+    Access, Affinity, CheckpointMode, CheckpointPolicy, DEVICE_KINDS, DEVICE_LABEL, JobSpec, MOST_CHECKPOINTS,
+    Mebibytes, MilliTflops, RetryPolicy, Span, VirtualCardRequest,
 };
 
 use crate::error::Refusal;
+use crate::fields::{Check, line, line_within, name, number, quoted, time};
 use crate::{limits, v1};
 
 /// Takes the job of a request: defaults are filled in, every field is checked.
@@ -30,7 +30,7 @@ pub fn job_of_request(spec: Option<v1::JobSpec>) -> Result<JobSpec, Refusal> {
 pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     // What is not checked may have any value: booleans, and words that were known when they were read.
     let JobSpec {
-        name,
+        name: title,
         queue,
         command,
         environment,
@@ -57,8 +57,8 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
         windows,
     } = job;
     let mut check = Check::default();
-    check.text("name", name, limits::NAME);
-    check.name("queue", queue);
+    check.of(line("name", title));
+    check.of(name("queue", queue));
     match virtual_card.access {
         Access::Remote => check_no_program(&mut check, command, script, *gang),
         Access::Worker | Access::Device => check_program(&mut check, command, script),
@@ -72,23 +72,23 @@ pub fn problems_of(job: &JobSpec) -> Vec<FieldError> {
     check_virtual_card(&mut check, virtual_card);
     check_access(&mut check, virtual_card, node_labels);
     check_growth(&mut check, *grow_after, *gang_min, checkpoint.mode);
-    check_host(&mut check, *host);
+    check.host("host", *host);
     check_affinity(&mut check, affinity);
     check.windows("windows", windows);
-    check.time("min_runtime", *min_runtime, limits::TIME);
+    check.of(time("min_runtime", *min_runtime, limits::TIME));
     check.that(*priority <= limits::PRIORITY, "priority", || {
         format!("must be 0 to {}, is {priority}", limits::PRIORITY)
     });
     check_checkpoint(&mut check, checkpoint);
     check_transparent(&mut check, job);
     if let Some(limit) = *time_limit {
-        check.time("time_limit", limit, limits::TIME);
+        check.of(time("time_limit", limit, limits::TIME));
         check.that(!limit.is_zero(), "time_limit", || "must be more than zero; leave it out for no limit".to_owned());
     }
     check_retry(&mut check, retry);
     check.labels("labels", labels);
     check.labels("node_labels", node_labels);
-    check.time("output_retention", output_retention.unwrap_or_default(), limits::TIME);
+    check.of(time("output_retention", output_retention.unwrap_or_default(), limits::TIME));
     check.problems
 }
 
@@ -124,12 +124,11 @@ fn check_program(check: &mut Check, command: &[String], script: &str) {
     check.that(script.len() <= limits::SCRIPT, "script", || {
         format!("must have at most {} bytes, has {}", limits::SCRIPT, script.len())
     });
+    check.that(!script.contains('\0'), "script", || "must not contain a NUL byte".to_owned());
 }
 
 fn check_folder(check: &mut Check, path: &str) {
-    check.that(path.len() <= limits::PATH && !path.contains('\0'), "working_directory", || {
-        format!("must have at most {} bytes and no NUL byte", limits::PATH)
-    });
+    check.of(line_within("working_directory", path, limits::PATH));
     check.that(path.is_empty() || path.starts_with('/'), "working_directory", || {
         format!("must be an absolute path, is {}; leave it out for a fresh folder", quoted(path))
     });
@@ -145,8 +144,9 @@ fn check_environment(check: &mut Check, environment: &BTreeMap<String, String>) 
     });
     for (name, value) in environment {
         let field = || format!("environment[{}]", quoted(name));
-        if name.is_empty() || name.len() > limits::NAME || name.contains(['=', '\0']) {
-            check.refuse(field(), format!("a name must have 1 to {} bytes, without '=' and NUL", limits::NAME));
+        if name.is_empty() || name.contains('=') || line("environment", name).is_err() {
+            let problem = format!("a name must have 1 to {} bytes, without '=' and control characters", limits::NAME);
+            check.refuse(field(), problem);
         } else if let Some((_, words)) = limits::CHOSEN_VARIABLES.iter().find(|(known, _)| known == name) {
             check.that(words.contains(&value.as_str()), &field(), || {
                 format!("must be one of {}, is {}", words.join(", "), quoted(value))
@@ -165,7 +165,7 @@ fn check_checkpoint(check: &mut Check, policy: &CheckpointPolicy) {
     check.that(limits::SIGNALS.contains(&signal.as_str()), "checkpoint.signal", || {
         format!("must be one of {}, is {}", limits::SIGNALS.join(", "), quoted(signal))
     });
-    check.time("checkpoint.grace", *grace, limits::GRACE);
+    check.of(time("checkpoint.grace", *grace, limits::GRACE));
     check.that(*mode == CheckpointMode::Requeue || !grace.is_zero(), "checkpoint.grace", || {
         "must be more than zero when mode is cooperative or transparent: it is saved in this time".to_owned()
     });
@@ -225,17 +225,11 @@ fn check_virtual_card(check: &mut Check, card: &VirtualCardRequest) {
     check.that(*compute > MilliTflops::ZERO, "virtual_card.milli_tflops", || {
         "must be more than zero: it is what the job is given a share of".to_owned()
     });
-    check.that(compute.0 <= limits::MILLI_TFLOPS, "virtual_card.milli_tflops", || {
-        format!("must be at most {}, is {compute}", MilliTflops(limits::MILLI_TFLOPS))
-    });
-    check.that(memory.0 <= limits::MEMORY_MIB, "virtual_card.memory_mib", || {
-        format!("must be at most {} MiB, is {memory}", limits::MEMORY_MIB)
-    });
-    check.that(slice_memory.0 <= limits::MEMORY_MIB, "virtual_card.slice_memory_mib", || {
-        format!("must be at most {} MiB, is {slice_memory}", limits::MEMORY_MIB)
-    });
-    check.names("virtual_card.vendors", vendors);
-    check.names("virtual_card.models", models);
+    check.of(number("virtual_card.milli_tflops", *compute, MilliTflops::ZERO..=limits::COMPUTE));
+    check.of(number("virtual_card.memory_mib", *memory, Mebibytes::ZERO..=limits::MEMORY));
+    check.of(number("virtual_card.slice_memory_mib", *slice_memory, Mebibytes::ZERO..=limits::MEMORY));
+    check.names("virtual_card.vendors", vendors.iter(), limits::LABELS);
+    check.names("virtual_card.models", models.iter(), limits::LABELS);
 }
 
 /// Checks that a device of PyTorch can be backed as the job asks.
@@ -262,22 +256,13 @@ fn check_access(check: &mut Check, card: &VirtualCardRequest, node_labels: &BTre
 /// A gang that grows is stopped for it.
 fn check_growth(check: &mut Check, after: Option<Duration>, gang_min: Option<u32>, mode: CheckpointMode) {
     let Some(after) = after else { return };
-    check.time("grow_after", after, limits::TIME);
+    check.of(time("grow_after", after, limits::TIME));
     check.that(after >= limits::GROW_AFTER, "grow_after", || "must be at least 1 second".to_owned());
     check.that(gang_min.is_some(), "grow_after", || {
         "is for gangs that may start with fewer: give gang_min too".to_owned()
     });
     check.that(mode != CheckpointMode::Requeue, "grow_after", || {
         "is for jobs that go on where they were: a checkpoint.mode of requeue would begin anew each time".to_owned()
-    });
-}
-
-fn check_host(check: &mut Check, host: HostRequest) {
-    check.that(host.cpu.0 <= limits::MILLI_CPUS, "host.milli_cpus", || {
-        format!("must be at most {} processors", limits::MILLI_CPUS / 1000)
-    });
-    check.that(host.memory.0 <= limits::MEMORY_MIB, "host.memory_mib", || {
-        format!("must be at most {} MiB, is {}", limits::MEMORY_MIB, host.memory)
     });
 }
 
@@ -288,22 +273,22 @@ fn check_affinity(check: &mut Check, affinity: &Affinity) {
     });
     for (place, label) in preferred.iter().enumerate() {
         let field = |name: &str| format!("affinity.preferred[{place}].{name}");
-        check.name(&field("key"), &label.key);
-        check.text(&field("value"), &label.value, limits::NAME);
+        check.of(name(&field("key"), &label.key));
+        check.of(line(&field("value"), &label.value));
         check.that((1..=limits::WEIGHT).contains(&label.weight), &field("weight"), || {
             format!("must be 1 to {}, is {}", limits::WEIGHT, label.weight)
         });
     }
     for (field, key) in [("affinity.together", together), ("affinity.spread", spread)] {
         if !key.is_empty() {
-            check.name(field, key);
+            check.of(name(field, key));
         }
     }
     check.that(together.is_empty() || together != spread, "affinity.spread", || {
         format!("must be another label than affinity.together, is {}", quoted(spread))
     });
     check.labels("affinity.avoid", avoid);
-    check.names("affinity.data", data);
+    check.names("affinity.data", data.iter(), limits::LABELS);
 }
 
 fn check_retry(check: &mut Check, retry: &RetryPolicy) {
@@ -311,85 +296,7 @@ fn check_retry(check: &mut Check, retry: &RetryPolicy) {
     check.that(*max_retries <= limits::RETRIES, "retry.max_retries", || {
         format!("must be at most {}, is {max_retries}", limits::RETRIES)
     });
-    check.time("retry.max_backoff", *max_backoff, limits::TIME);
+    check.of(time("retry.max_backoff", *max_backoff, limits::TIME));
+    check.of(time("retry.backoff", *backoff, limits::TIME));
     check.that(backoff <= max_backoff, "retry.backoff", || "must not be longer than retry.max_backoff".to_owned());
-}
-
-/// Collects what is wrong.
-#[derive(Default)]
-pub(crate) struct Check {
-    pub(crate) problems: Vec<FieldError>,
-}
-
-impl Check {
-    pub(crate) fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.problems.push(FieldError::invalid(field, problem));
-    }
-
-    pub(crate) fn that(&mut self, holds: bool, field: &str, problem: impl FnOnce() -> String) {
-        if !holds {
-            self.refuse(field, problem());
-        }
-    }
-
-    /// A name for machines: it must fit into a path, a label and a command line.
-    pub(crate) fn name(&mut self, field: &str, name: &str) {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-        let right = (1..=limits::NAME).contains(&name.len()) && name.chars().all(allowed);
-        self.that(right, field, || {
-            format!("must be 1 to {} letters, digits, '-', '_', '.' or '/', is {}", limits::NAME, quoted(name))
-        });
-    }
-
-    /// A text for people: one line that can be printed.
-    pub(crate) fn text(&mut self, field: &str, text: &str, limit: usize) {
-        self.that(text.len() <= limit && !text.contains(char::is_control), field, || {
-            format!("must have at most {limit} bytes in one line, is {}", quoted(text))
-        });
-    }
-
-    fn time(&mut self, field: &str, time: Duration, limit: Duration) {
-        self.that(time <= limit, field, || format!("must be at most {}", humantime::format_duration(limit)));
-    }
-
-    /// Time windows: each must be one that the leader can read.
-    pub(crate) fn windows(&mut self, field: &str, windows: &[String]) {
-        if windows.len() > limits::WINDOWS {
-            return self.refuse(field, format!("must be at most {}", limits::WINDOWS));
-        }
-        for (place, window) in windows.iter().enumerate() {
-            self.text(&format!("{field}[{place}]"), window, limits::NAME);
-        }
-        if let Err(error) = Calendar::read(windows) {
-            self.refuse(format!("{field}[{}]", error.place), error.why);
-        }
-    }
-
-    fn names(&mut self, field: &str, names: &BTreeSet<String>) {
-        self.that(names.len() <= limits::LABELS, field, || format!("must be at most {}", limits::LABELS));
-        if names.contains("") {
-            self.refuse(field, "must not contain an empty name");
-        }
-        for name in names {
-            self.text(field, name, limits::NAME);
-        }
-    }
-
-    fn labels(&mut self, field: &str, labels: &BTreeMap<String, String>) {
-        self.that(labels.len() <= limits::LABELS, field, || format!("must be at most {}", limits::LABELS));
-        for (key, value) in labels {
-            let place = format!("{field}[{}]", quoted(key));
-            self.name(&place, key);
-            self.text(&place, value, limits::NAME);
-        }
-    }
-}
-
-/// A value for an error message: quoted, escaped, and cut when it is long.
-pub(crate) fn quoted(value: &str) -> String {
-    const SHOWN: usize = 40;
-    match value.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{:?}...", &value[..end]),
-        None => format!("{value:?}"),
-    }
 }

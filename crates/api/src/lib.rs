@@ -15,6 +15,7 @@
 pub mod agent;
 pub mod error;
 pub mod event_view;
+pub mod fields;
 pub mod job_file;
 pub mod job_filter;
 pub mod job_spec;

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tessera_ledger::wire::FieldError;
+use tessera_ledger::{Mebibytes, MilliCpus, MilliTflops};
 
 /// Longest job file in bytes.
 pub const JOB_FILE: usize = 4 << 20;
@@ -41,12 +41,31 @@ pub const WINDOWS: usize = tessera_ledger::WINDOW_LIMIT;
 /// Most virtual cards of a gang.
 pub const GANG: u32 = 4096;
 pub const PRIORITY: u32 = 100;
-/// Largest virtual card, in thousandths of a TFLOPS: a million TFLOPS.
-pub const MILLI_TFLOPS: u64 = 1_000_000_000;
-/// Largest memory of a virtual card in MiB: 4 PiB.
-pub const MEMORY_MIB: u64 = 1 << 32;
-/// Most processor time of one host, in thousandths of a processor: a million processors.
-pub const MILLI_CPUS: u64 = 1_000_000_000;
+/// Most compute of a card, virtual or not: a million TFLOPS.
+pub const COMPUTE: MilliTflops = MilliTflops::from_tflops(1_000_000);
+/// Most memory of a card, virtual or not, and of a host: 4 PiB.
+pub const MEMORY: Mebibytes = Mebibytes(1 << 32);
+/// Most processor time of one host: a million processors.
+pub const CPUS: MilliCpus = MilliCpus(1_000_000_000);
+/// Most compute of a queue: that of 200,000 of the largest cards.
+pub const QUEUE_COMPUTE: MilliTflops = MilliTflops(200_000 * COMPUTE.0);
+/// Most memory of a queue: that of 200,000 of the largest cards.
+pub const QUEUE_MEMORY: Mebibytes = Mebibytes(200_000 * MEMORY.0);
+/// Most of the checkpoints of a queue: 1 EiB.
+pub const QUEUE_CHECKPOINTS: Mebibytes = Mebibytes(1 << 40);
+/// Highest weight of a queue.
+pub const QUEUE_WEIGHT: u32 = 1_000_000;
+/// Largest block: a thousand TFLOPS.
+pub const BLOCK: MilliTflops = MilliTflops::from_tflops(1_000);
+/// Most of anything that a pool counts: more than any member has memory for.
+pub const COUNT: u64 = 1_000_000_000;
+/// Most bytes that all jobs of a pool may have: 1 TiB.
+pub const ALL_SPECS: u64 = 1 << 40;
+/// Most times in an hour that something is done: more than once in four milliseconds.
+pub const PER_HOUR: u32 = 1_000_000;
+/// Most slices of one card, and most megabytes a second between two.
+pub const CARD_PARTS: u32 = 1_000_000;
+pub const LINK_SPEED: u64 = 1_000_000_000;
 /// Highest weight of a preferred label.
 pub const WEIGHT: u32 = 100;
 /// Most names of data on the disks of a node.
@@ -61,6 +80,12 @@ pub const OVERSUBSCRIPTION: u32 = 1_000;
 pub const GRACE: Duration = Duration::from_secs(3600);
 /// The intervals at which a program can be asked to save while it runs: from once a second to once in seven days.
 pub const SAVE_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+/// Shortest time that is any: the log counts in no less.
+pub const SHORTEST: Duration = Duration::from_millis(1);
+/// Shortest time in which past use counts half.
+pub const HALF_LIFE: Duration = Duration::from_secs(1);
+/// Longest time after which a step of an idle ladder is taken: ten years.
+pub const LADDER: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// Longest time that anything else may take or be kept: a year.
 pub const TIME: Duration = Duration::from_secs(31_557_600);
 /// Least time that a gang runs before it is started again with more virtual cards.
@@ -86,25 +111,3 @@ pub const OWN_PREFIX: &str = "TESSERA_";
 /// slice server knows no other words, and one that does not come up is held against its node.
 pub const CHOSEN_VARIABLES: [(&str, &[&str]); 2] =
     [("TESSERA_SPLIT", &["auto", "one", "layers", "batch"]), ("TESSERA_SLOWER", &["warn", "refuse"])];
-
-/// Refuses a text that is longer than a name.
-///
-/// # Errors
-/// A [`FieldError`] with the bound and the length, in bytes.
-pub fn check_length(field: &str, text: &str) -> Result<(), FieldError> {
-    if text.len() <= NAME {
-        return Ok(());
-    }
-    Err(FieldError::invalid(field, format!("must have at most {NAME} bytes, has {}", text.len())))
-}
-
-/// Refuses more of something than `most`.
-///
-/// # Errors
-/// A [`FieldError`] with the bound and the number.
-pub fn check_count(field: &str, count: usize, most: usize) -> Result<(), FieldError> {
-    if count <= most {
-        return Ok(());
-    }
-    Err(FieldError::invalid(field, format!("must be at most {most}, are {count}")))
-}

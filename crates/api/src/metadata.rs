@@ -6,5 +6,3 @@ pub const ACTOR: &str = "tessera-actor";
 pub const FORWARDED_BY: &str = "tessera-forwarded-by";
 /// W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
-/// Longest actor that is taken, in bytes.
-pub const ACTOR_LIMIT: usize = crate::limits::NAME;

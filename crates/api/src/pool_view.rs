@@ -12,6 +12,7 @@ use tessera_ledger::{
 };
 
 use crate::error::Refusal;
+use crate::fields::{line, number, quoted, time, time_within};
 use crate::job_view::node_name;
 use crate::time::timestamp;
 use crate::{limits, v1};
@@ -182,25 +183,25 @@ fn block_owner(state: &State, owner: Owner) -> v1::BlockOwner {
     }
 }
 
-/// The node that a reference names.
+/// The node that a reference in a field names.
 ///
 /// # Errors
-/// A [`Refusal`] with INVALID_FIELD when nothing is named, or NODE_UNKNOWN.
-pub fn node_of_ref(state: &State, node: Option<&v1::NodeRef>) -> Result<NodeId, Refusal> {
+/// A [`Refusal`] with INVALID_FIELD when nothing is named, or what no node can be called; or NODE_UNKNOWN.
+pub fn node_of_ref(field: &str, state: &State, node: Option<&v1::NodeRef>) -> Result<NodeId, Refusal> {
     use v1::node_ref::Ref;
     let unknown = |name: String| {
         let message = format!("{name} is not known; list the nodes to see their names");
         Refusal::new(v1::ErrorReason::NodeUnknown, message)
     };
     match node.and_then(|node| node.r#ref.as_ref()) {
-        None => Err(FieldError::missing("node").into()),
+        None => Err(FieldError::missing(field).into()),
         Some(Ref::Id(id)) => {
             let id = NodeId(*id);
             state.node(id).map(|node| node.id).ok_or_else(|| unknown(id.to_string()))
         }
         Some(Ref::Name(name)) => {
-            let quoted = crate::job_spec::quoted(name);
-            state.node_by_name(name).map(|node| node.id).ok_or_else(|| unknown(format!("node {quoted}")))
+            line(&format!("{field}.name"), name)?;
+            state.node_by_name(name).map(|node| node.id).ok_or_else(|| unknown(format!("node {}", quoted(name))))
         }
     }
 }
@@ -250,13 +251,15 @@ pub fn config(config: &PoolConfig) -> v1::PoolConfig {
 /// A [`Refusal`] with the fields that are not acceptable.
 pub fn config_of_request(config: Option<&v1::PoolConfig>) -> Result<PoolConfig, Refusal> {
     let config = config.ok_or_else(|| Refusal::from(FieldError::missing("config")))?;
-    read_config(config).map_err(|error| error.under("config").into())
+    let config = read_config(config).and_then(|config| check_config(&config).map(|()| config));
+    config.map_err(|error| error.under("config").into())
 }
 
-/// Takes the settings that those of a request were made from, if it names them.
+/// Takes the settings that those of a request were made from, if it names them. They are only compared: a pool may have
+/// some that could not be set today.
 ///
 /// # Errors
-/// A [`Refusal`] with the fields that are not acceptable.
+/// A [`Refusal`] with the fields that cannot be read.
 pub fn expected_config_of_request(expected: Option<&v1::PoolConfig>) -> Result<Option<Box<PoolConfig>>, Refusal> {
     let read = |expected| read_config(expected).map_err(|error| Refusal::from(error.under("expected")));
     expected.map(|expected| read(expected).map(Box::new)).transpose()
@@ -264,33 +267,23 @@ pub fn expected_config_of_request(expected: Option<&v1::PoolConfig>) -> Result<O
 
 fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
     let time = |field: &str, value: &Option<prost_types::Duration>| {
-        let time = duration_from_wire(field, value.as_ref().ok_or_else(|| FieldError::missing(field))?)?;
-        if time > limits::TIME {
-            return Err(FieldError::invalid(
-                field,
-                format!("must be at most {}", humantime::format_duration(limits::TIME)),
-            ));
-        }
-        Ok(time)
-    };
-    let at_least_one = |field: &str, value: u64| {
-        if value == 0 { Err(FieldError::invalid(field, "must be at least 1")) } else { Ok(value) }
+        duration_from_wire(field, value.as_ref().ok_or_else(|| FieldError::missing(field))?)
     };
     let port = |field: &str, value: u32| {
         u16::try_from(value)
             .map_err(|_| FieldError::invalid(field, format!("must be at most {}, is {value}", u16::MAX)))
     };
     let precision = enum_from_wire("reference_precision", config.reference_precision)?;
-    let settings = PoolConfig {
+    Ok(PoolConfig {
         reference_precision: precision.ok_or_else(|| FieldError::missing("reference_precision"))?,
-        block_size: MilliTflops(at_least_one("block_milli_tflops", config.block_milli_tflops)?),
+        block_size: MilliTflops(config.block_milli_tflops),
         request_retention: time("request_retention", &config.request_retention)?,
-        request_limit: at_least_one("request_limit", config.request_limit)?,
+        request_limit: config.request_limit,
         job_retention: time("job_retention", &config.job_retention)?,
         ended_job_limit: config.ended_job_limit,
-        job_limit: at_least_one("job_limit", config.job_limit)?,
+        job_limit: config.job_limit,
         output_retention: time("output_retention", &config.output_retention)?,
-        event_limit: at_least_one("event_limit", config.event_limit)?,
+        event_limit: config.event_limit,
         preemptions_per_hour: config.preemptions_per_hour,
         first_master_port: port("first_master_port", config.first_master_port)?,
         master_ports: port("master_ports", config.master_ports)?,
@@ -305,40 +298,63 @@ fn read_config(config: &v1::PoolConfig) -> Result<PoolConfig, FieldError> {
             threshold: Percent(policy.threshold_percent),
             moves_per_hour: policy.moves_per_hour,
         }),
-        limits: match &config.limits {
-            None => PoolLimits::default(),
-            Some(limits) => PoolLimits {
-                spec_bytes: at_least_one("limits.spec_bytes", limits.spec_bytes)?,
-                queues: at_least_one("limits.queues", limits.queues)?,
-                nodes: at_least_one("limits.nodes", limits.nodes)?,
-                cards: at_least_one("limits.cards", limits.cards)?,
-                events: at_least_one("limits.events", limits.events)?,
-            },
-        },
+        limits: config.limits.as_ref().map_or_else(PoolLimits::default, |limits| PoolLimits {
+            spec_bytes: limits.spec_bytes,
+            queues: limits.queues,
+            nodes: limits.nodes,
+            cards: limits.cards,
+            events: limits.events,
+        }),
         leases: match &config.leases {
             Some(leases) => leases_from_wire(leases).map_err(|error| error.under("leases"))?,
             None => LeaseTimings::default(),
         },
         hold_level: config.hold_level,
-    };
-    if settings.fair_share_half_life.is_zero() {
-        return Err(FieldError::invalid("fair_share_half_life", "must be more than zero"));
+    })
+}
+
+fn check_config(config: &PoolConfig) -> Result<(), FieldError> {
+    number("block_milli_tflops", config.block_size, MilliTflops(1)..=limits::BLOCK)?;
+    for (field, kept) in [
+        ("request_retention", config.request_retention),
+        ("job_retention", config.job_retention),
+        ("output_retention", config.output_retention),
+    ] {
+        time(field, kept, limits::TIME)?;
     }
-    if settings.compaction.threshold > Percent::WHOLE {
-        let threshold = settings.compaction.threshold;
-        return Err(FieldError::invalid(
-            "compaction.threshold_percent",
-            format!("must be at most 100, is {threshold}"),
-        ));
+    time_within("fair_share_half_life", config.fair_share_half_life, &(limits::HALF_LIFE..=limits::TIME))?;
+    let LeaseTimings { heartbeat, stop_after, kill_after, regrant_after } = config.leases;
+    for (field, timing) in [
+        ("leases.heartbeat", heartbeat),
+        ("leases.stop_after", stop_after),
+        ("leases.kill_after", kill_after),
+        ("leases.regrant_after", regrant_after),
+    ] {
+        time(field, timing, LeaseTimings::LONGEST)?;
     }
-    if settings.first_master_port < 1024 {
-        return Err(FieldError::invalid("first_master_port", "must be at least 1024"));
+    let PoolLimits { spec_bytes, queues, nodes, cards, events } = config.limits;
+    for (field, most) in [
+        ("request_limit", config.request_limit),
+        ("job_limit", config.job_limit),
+        ("event_limit", config.event_limit),
+        ("limits.queues", queues),
+        ("limits.nodes", nodes),
+        ("limits.cards", cards),
+        ("limits.events", events),
+    ] {
+        number(field, most, 1..=limits::COUNT)?;
     }
-    let ports = settings.master_ports;
-    if ports == 0 || settings.first_master_port.checked_add(ports - 1).is_none() {
+    number("ended_job_limit", config.ended_job_limit, 0..=limits::COUNT)?;
+    number("limits.spec_bytes", spec_bytes, 1..=limits::ALL_SPECS)?;
+    number("preemptions_per_hour", config.preemptions_per_hour, 0..=limits::PER_HOUR)?;
+    number("compaction.threshold_percent", config.compaction.threshold, Percent(0)..=Percent::WHOLE)?;
+    number("compaction.moves_per_hour", config.compaction.moves_per_hour, 0..=limits::PER_HOUR)?;
+    number("first_master_port", config.first_master_port, 1024..=u16::MAX)?;
+    let ports = config.master_ports;
+    if ports == 0 || config.first_master_port.checked_add(ports - 1).is_none() {
         return Err(FieldError::invalid("master_ports", "must be at least 1, and the last port at most 65535"));
     }
-    Ok(settings)
+    Ok(())
 }
 
 fn read_oversubscription(kinds: &[v1::Oversubscription]) -> Result<BTreeMap<CardKind, Percent>, FieldError> {

@@ -1,12 +1,14 @@
 //! Queues as the API shows them and takes them.
 
 use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire, idle_policy_from_wire, idle_policy_to_wire};
-use tessera_ledger::{LogTime, Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings, Rejection, State, UNKNOWN};
+use tessera_ledger::{
+    IdleStep, LogTime, Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings, Rejection, State, UNKNOWN,
+};
 
 use crate::error::Refusal;
-use crate::job_spec::Check;
+use crate::fields::{Check, name, number, time};
 use crate::time::timestamp;
-use crate::v1;
+use crate::{limits, v1};
 
 /// A queue, as of the time of the state.
 #[must_use]
@@ -69,17 +71,33 @@ pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSett
         checkpoints: queue.checkpoints_mib.map(Mebibytes),
     };
     let mut check = Check::default();
-    check.name("queue.name", &settings.name);
+    check.of(name("queue.name", &settings.name));
     if !settings.parent.is_empty() {
-        check.name("queue.parent", &settings.parent);
+        check.of(name("queue.parent", &settings.parent));
     }
+    check_amount(&mut check, "queue.guaranteed", settings.guaranteed);
+    check_amount(&mut check, "queue.maximum", settings.maximum.unwrap_or_default());
+    let checkpoints = settings.checkpoints.unwrap_or_default();
+    check.of(number("queue.checkpoints_mib", checkpoints, Mebibytes::ZERO..=limits::QUEUE_CHECKPOINTS));
+    check.of(number("queue.weight", settings.weight, 1..=limits::QUEUE_WEIGHT));
     check.windows("queue.windows", &settings.windows);
-    if let Some(Err(Rejection::Invalid { field, problem })) = settings.idle.map(|idle| idle.check("queue.idle")) {
-        check.that(false, &field, || problem);
+    if let Some(idle) = settings.idle {
+        if let Err(Rejection::Invalid { field, problem }) = idle.check("queue.idle") {
+            check.refuse(field, problem);
+        }
+        for step in IdleStep::ALL {
+            let after = idle.after(step).unwrap_or_default();
+            check.of(time(&format!("queue.idle.{}", step.field()), after, limits::LADDER));
+        }
     }
     check.that(settings.parent != settings.name, "queue.parent", || "must be another queue".to_owned());
     let within = settings.maximum.is_none_or(|maximum| settings.guaranteed.within(maximum));
     check.that(within, "queue.guaranteed", || "must not be more than queue.maximum".to_owned());
-    check.that(settings.weight <= 1_000_000, "queue.weight", || "must be at most 1000000".to_owned());
-    if check.problems.is_empty() { Ok(settings) } else { Err(Refusal::invalid(check.problems)) }
+    check.done().map(|()| settings)
+}
+
+fn check_amount(check: &mut Check, field: &str, amount: QueueAmount) {
+    let QueueAmount { compute, memory } = amount;
+    check.of(number(&format!("{field}.milli_tflops"), compute, MilliTflops::ZERO..=limits::QUEUE_COMPUTE));
+    check.of(number(&format!("{field}.memory_mib"), memory, Mebibytes::ZERO..=limits::QUEUE_MEMORY));
 }

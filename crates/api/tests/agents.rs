@@ -11,14 +11,14 @@ fn what_an_agent_says_of_itself_is_bounded() {
     let hello = || v1::Hello {
         node_name: "n0".to_owned(),
         node_uid: "u0".to_owned(),
+        address: "10.0.0.1:7410".to_owned(),
         worker_host: "10.0.0.1".to_owned(),
         ..Default::default()
     };
-    let changes: [(Change, &str); 9] = [
+    let changes: [(Change, &str); 8] = [
         (|hello, text| hello.node_name = text, "hello.node_name"),
         (|hello, text| hello.node_uid = text, "hello.node_uid"),
         (|hello, text| hello.agent_version = text, "hello.agent_version"),
-        (|hello, text| hello.address = text, "hello.address"),
         (|hello, text| hello.worker_host = text, "hello.worker_host"),
         (|hello, text| hello.cluster_id = text, "hello.cluster_id"),
         (|hello, text| hello.boot_id = text, "hello.boot_id"),
@@ -36,6 +36,21 @@ fn what_an_agent_says_of_itself_is_bounded() {
             assert_eq!(fields(&hello), expected, "{field} of {length} bytes");
         }
     }
+    for (length, expected) in [(limits::NAME, None), (limits::NAME + 1, Some(vec!["hello.address".to_owned()]))] {
+        let address = format!("{}:7410", "x".repeat(length - 5));
+        assert_eq!(fields(&v1::Hello { address, ..hello() }), expected, "an address of {length} bytes");
+    }
+    for address in ["", "n0", "n0:0", "n 0:1", "\"n0\":1", "n0\n:1"] {
+        let hello = v1::Hello { address: address.to_owned(), ..hello() };
+        assert_eq!(fields(&hello), Some(vec!["hello.address".to_owned()]), "{address:?}");
+    }
+    for host in ["", "n 0", "n\"0", "n0\n", "n0/"] {
+        let hello = v1::Hello { worker_host: host.to_owned(), ..hello() };
+        assert_eq!(fields(&hello), Some(vec!["hello.worker_host".to_owned()]), "{host:?}");
+    }
+    let huge = Some(v1::HostCapacity { milli_cpus: u64::MAX, memory_mib: u64::MAX });
+    let of_host = ["hello.host.milli_cpus", "hello.host.memory_mib"].map(str::to_owned).to_vec();
+    assert_eq!(fields(&v1::Hello { host: huge, ..hello() }), Some(of_host));
     let labels = |count: usize| (0..count).map(|number| (format!("l{number}"), String::new())).collect();
     assert_eq!(fields(&v1::Hello { labels: labels(limits::LABELS), ..hello() }), None);
     let more = v1::Hello { labels: labels(limits::LABELS + 1), ..hello() };
@@ -60,10 +75,25 @@ fn what_agents_say_of_cards_is_bounded() {
     };
     assert!(agent::cards(vec![card(); 1024]).is_ok());
     insta::assert_snapshot!(refused(vec![card(); 1025]), @"cards: must be at most 1024, are 1025");
-    insta::assert_snapshot!(changed(|card, text| card.vendor = text), @"cards[1].vendor: must have at most 253 bytes, has 254");
-    insta::assert_snapshot!(changed(|card, text| card.model = text), @"cards[1].model: must have at most 253 bytes, has 254");
-    insta::assert_snapshot!(changed(|card, text| card.uuid = text), @"cards[1].uuid: must have at most 253 bytes, has 254");
-    insta::assert_snapshot!(changed(|card, text| card.pci_address = text), @"cards[1].pci_address: must have at most 253 bytes, has 254");
+    insta::assert_snapshot!(changed(|card, text| card.vendor = text), @r##"cards[1].vendor: must have at most 253 bytes in one line, is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"..."##);
+    insta::assert_snapshot!(changed(|card, text| card.model = text), @r##"cards[1].model: must have at most 253 bytes in one line, is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"..."##);
+    insta::assert_snapshot!(changed(|card, text| card.uuid = text), @r##"cards[1].uuid: must have at most 253 bytes in one line, is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"..."##);
+    insta::assert_snapshot!(changed(|card, text| card.pci_address = text), @r##"cards[1].pci_address: must have at most 253 bytes in one line, is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"..."##);
+    for called in ["a\nb", "a\"b", "a'b", "a\u{1b}[31mb"] {
+        let field = refused(vec![v1::CardDescription { vendor: called.to_owned(), ..card() }]);
+        assert!(field.starts_with("cards[0].vendor: "), "{field}");
+    }
+    let rating = v1::Rating { precision: v1::Precision::Fp16.into(), milli_tflops: u64::MAX };
+    let link = v1::Link { megabytes_per_second: u64::MAX, kind: v1::LinkKind::Fabric.into(), ..Default::default() };
+    for (huge, field) in [
+        (v1::CardDescription { memory_mib: u64::MAX, ..card() }, "memory_mib"),
+        (v1::CardDescription { max_slices: u32::MAX, ..card() }, "max_slices"),
+        (v1::CardDescription { measured: vec![rating], ..card() }, "measured[0].milli_tflops"),
+        (v1::CardDescription { links: vec![link], ..card() }, "links[0].megabytes_per_second"),
+    ] {
+        let refused = refused(vec![huge]);
+        assert!(refused.starts_with(&format!("cards[0].{field}: must be at most")), "{refused}");
+    }
     let links = |card: &mut v1::CardDescription, _| card.links = vec![v1::Link::default(); 1025];
     insta::assert_snapshot!(changed(links), @"cards[1].links: must be at most 1024, are 1025");
 }

@@ -103,6 +103,8 @@ fn a_program_must_be_named() {
     insta::assert_snapshot!(refused(|spec| spec.command = vec!["x".to_owned(); 5000]), @"spec.command: must have at most 4096 words, has 5000");
     insta::assert_snapshot!(refused(|spec| spec.command.push("x".repeat(limits::COMMAND))), @"spec.command: must have at most 524288 bytes, has 524292; put long input into a file or a script");
     insta::assert_snapshot!(refused(|spec| spec.script = "x".repeat(10 << 20)), @"spec.script: must have at most 1048576 bytes, has 10485760");
+    insta::assert_snapshot!(refused(|spec| spec.script = "true\0".to_owned()), @"spec.script: must not contain a NUL byte");
+    insta::assert_snapshot!(refused(|spec| spec.working_directory = "/a\nb".to_owned()), @r##"spec.working_directory: must have at most 4096 bytes in one line, is "/a\nb""##);
     insta::assert_snapshot!(refused(|spec| spec.working_directory = "../up".to_owned()), @r##"spec.working_directory: must be an absolute path, is "../up"; leave it out for a fresh folder"##);
     let script_alone = v1::JobSpec { command: vec![], script: "#!/bin/sh\n".to_owned(), ..good() };
     assert!(job_of_request(Some(script_alone)).is_ok());
@@ -114,8 +116,11 @@ fn names_and_labels_must_fit_everywhere() {
     insta::assert_snapshot!(refused(|spec| spec.name = "two\nlines".to_owned()), @r##"spec.name: must have at most 253 bytes in one line, is "two\nlines""##);
     insta::assert_snapshot!(refused(|spec| spec.name = "n".repeat(1 << 20)), @r##"spec.name: must have at most 253 bytes in one line, is "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"..."##);
     insta::assert_snapshot!(refused(|spec| { spec.labels.insert(String::new(), String::new()); }), @r##"spec.labels[""]: must be 1 to 253 letters, digits, '-', '_', '.' or '/', is """##);
-    insta::assert_snapshot!(refused(|spec| { spec.environment.insert("A=B".to_owned(), String::new()); }), @r##"spec.environment["A=B"]: a name must have 1 to 253 bytes, without '=' and NUL"##);
+    insta::assert_snapshot!(refused(|spec| { spec.environment.insert("A=B".to_owned(), String::new()); }), @r##"spec.environment["A=B"]: a name must have 1 to 253 bytes, without '=' and control characters"##);
     insta::assert_snapshot!(refused(|spec| { spec.environment.insert("TESSERA_X".to_owned(), String::new()); }), @r##"spec.environment["TESSERA_X"]: is set by Tessera itself; choose another name"##);
+    insta::assert_snapshot!(refused(|spec| { spec.environment.insert("A\nB".to_owned(), String::new()); }), @r##"spec.environment["A\nB"]: a name must have 1 to 253 bytes, without '=' and control characters"##);
+    insta::assert_snapshot!(refused(|spec| spec.queue = "a/../b".to_owned()), @r##"spec.queue: must not have an empty part, '.' or '..' beside a '/', is "a/../b""##);
+    insta::assert_snapshot!(refused(|spec| spec.name = "evil\u{202e}txt".to_owned()), @r##"spec.name: must have at most 253 bytes in one line, is "evil\u{202e}txt""##);
     let chosen = |word: &str| [("TESSERA_SPLIT".to_owned(), word.to_owned())].into();
     assert!(job_of_request(Some(v1::JobSpec { environment: chosen("batch"), ..good() })).is_ok());
     insta::assert_snapshot!(
@@ -147,6 +152,9 @@ fn words_and_times_must_be_known() {
     insta::assert_snapshot!(refused(|spec| card(spec).kinds = vec![1, 0]), @"spec.virtual_card.kinds[1]: must be set");
     insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(-1)), @"spec.time_limit: must not be negative, and its nanos must be 0 to 999999999");
     insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(0)), @"spec.time_limit: must be more than zero; leave it out for no limit");
+    let moment = Some(prost_types::Duration { seconds: 0, nanos: 1 });
+    insta::assert_snapshot!(refused(|spec| spec.time_limit = moment), @"spec.time_limit: must be at least 1ms");
+    insta::assert_snapshot!(refused(|spec| spec.min_runtime = moment), @"spec.min_runtime: must be at least 1ms");
     insta::assert_snapshot!(refused(|spec| spec.time_limit = seconds(i64::MAX)), @"spec.time_limit: must be at most 1year");
     let checkpoint = |signal: &str, grace| {
         let mode = v1::CheckpointMode::Cooperative.into();
@@ -188,7 +196,7 @@ fn lists_texts_and_times_of_a_job_are_bounded() {
         ),
         (
             |spec| spec.working_directory = format!("/{}", "x".repeat(4096)),
-            "working_directory: must have at most 4096 bytes and no NUL byte",
+            "working_directory: must have at most 4096 bytes in one line, is \"/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"...",
         ),
         (|spec| spec.labels = pairs(65), "labels: must be at most 64"),
         (|spec| card(spec).vendors = names(65), "virtual_card.vendors: must be at most 64"),
@@ -218,6 +226,8 @@ fn every_bad_field_is_named_at_once() {
     assert_eq!(fields, ["spec.command", "spec.gang", "spec.priority"]);
 }
 
+type Setting = fn(&mut v1::PoolConfig);
+
 #[test]
 fn settings_and_queues_are_checked() {
     let settings = pool_view::config(State::new().config());
@@ -227,7 +237,7 @@ fn settings_and_queues_are_checked() {
         change(&mut settings);
         pool_view::config_of_request(Some(&settings)).expect_err("bad settings").message().to_owned()
     };
-    insta::assert_snapshot!(refused(|config| config.block_milli_tflops = 0), @"config.block_milli_tflops: must be at least 1");
+    insta::assert_snapshot!(refused(|config| config.block_milli_tflops = 0), @"config.block_milli_tflops: must be at least 0.001 TFLOPS");
     insta::assert_snapshot!(refused(|config| config.job_retention = None), @"config.job_retention: must be set");
     insta::assert_snapshot!(refused(|config| config.first_master_port = 80), @"config.first_master_port: must be at least 1024");
     insta::assert_snapshot!(refused(|config| config.master_ports = 60_000), @"config.master_ports: must be at least 1, and the last port at most 65535");
@@ -245,8 +255,25 @@ fn settings_and_queues_are_checked() {
     };
     insta::assert_snapshot!(refused(twice), @"config.oversubscription[1].kind: must be named once");
     insta::assert_snapshot!(refused(tiny), @"config.oversubscription[0].percent: must be 100 to 1000, is 99");
-    insta::assert_snapshot!(refused(above), @"config.compaction.threshold_percent: must be at most 100, is 101 %");
-    insta::assert_snapshot!(refused(|config| config.fair_share_half_life = Some(Default::default())), @"config.fair_share_half_life: must be more than zero");
+    insta::assert_snapshot!(refused(above), @"config.compaction.threshold_percent: must be at most 100 %, is 101 %");
+    insta::assert_snapshot!(refused(|config| config.fair_share_half_life = Some(Default::default())), @"config.fair_share_half_life: must be at least 1s");
+    let huge: [(Setting, &str); 7] = [
+        (|config| config.block_milli_tflops = u64::MAX, "block_milli_tflops"),
+        (|config| config.request_limit = u64::MAX, "request_limit"),
+        (|config| config.ended_job_limit = u64::MAX, "ended_job_limit"),
+        (|config| config.event_limit = u64::MAX, "event_limit"),
+        (|config| config.preemptions_per_hour = u32::MAX, "preemptions_per_hour"),
+        (|config| config.limits.as_mut().expect("limits").spec_bytes = u64::MAX, "limits.spec_bytes"),
+        (|config| config.compaction.as_mut().expect("a policy").moves_per_hour = u32::MAX, "compaction.moves_per_hour"),
+    ];
+    for (change, field) in huge {
+        let refused = refused(change);
+        assert!(refused.starts_with(&format!("config.{field}: must be at most")), "{refused}");
+        let mut before = settings.clone();
+        change(&mut before);
+        let expected = pool_view::expected_config_of_request(Some(&before));
+        assert!(matches!(expected, Ok(Some(_))), "a pool that has it can be changed: {expected:?}");
+    }
     insta::assert_snapshot!(refused(|config| config.packing = 9), @"config.packing: 9 is not a value that this release knows; it knows Stack, Spread");
 
     let amount = |milli_tflops| Some(v1::QueueAmount { milli_tflops, memory_mib: 0 });
@@ -260,6 +287,21 @@ fn settings_and_queues_are_checked() {
     insta::assert_snapshot!(refused(queue("a", None)), @"queue.parent: must be another queue");
     insta::assert_snapshot!(refused(queue("", None)), @r##"queue.name: must be 1 to 253 letters, digits, '-', '_', '.' or '/', is """##);
     insta::assert_snapshot!(refused(queue("b", amount(1))), @"queue.guaranteed: must not be more than queue.maximum");
+    insta::assert_snapshot!(refused(queue("b", amount(u64::MAX))), @"queue.maximum.milli_tflops: must be at most 200000000000 TFLOPS, is 18446744073709551.615 TFLOPS");
+    let changed = |change: fn(&mut v1::QueueSettings)| {
+        let mut queue = queue("b", None).expect("a queue");
+        change(&mut queue);
+        refused(Some(queue)).split_once(": ").map(|(field, _)| field.to_owned())
+    };
+    let memory = changed(|queue| queue.guaranteed.as_mut().expect("an amount").memory_mib = u64::MAX);
+    assert_eq!(memory.as_deref(), Some("queue.guaranteed.memory_mib"));
+    assert_eq!(changed(|queue| queue.checkpoints_mib = Some(u64::MAX)).as_deref(), Some("queue.checkpoints_mib"));
+    assert_eq!(changed(|queue| queue.weight = u32::MAX).as_deref(), Some("queue.weight"));
+    let soon = changed(|queue| {
+        let notify_after = Some(prost_types::Duration { seconds: 0, nanos: 1 });
+        queue.idle = Some(v1::IdlePolicy { below_percent: 5, notify_after, ..Default::default() });
+    });
+    assert_eq!(soon.as_deref(), Some("queue.idle.notify_after"));
 }
 
 #[test]
@@ -267,6 +309,7 @@ fn agents_are_checked_too() {
     let hello = v1::Hello {
         node_name: "n0".to_owned(),
         node_uid: "u0".to_owned(),
+        address: "10.0.0.1:7410".to_owned(),
         worker_host: "10.0.0.1".to_owned(),
         ..Default::default()
     };
@@ -280,7 +323,13 @@ fn agents_are_checked_too() {
 
     let report = |phase: i32, worker| v1::WorkerReport { phase, worker, ..Default::default() };
     let worker = Some(v1::WorkerRef { allocation_id: 1, epoch: 2, rank: 0 });
-    for bad in [report(2, None), report(0, worker), report(99, worker), report(4, worker)] {
+    let twice = v1::WorkerReport {
+        cause: v1::StopCause::Exited.into(),
+        exit_code: Some(0),
+        signal: Some(9),
+        ..report(4, worker)
+    };
+    for bad in [report(2, None), report(0, worker), report(99, worker), report(4, worker), twice] {
         assert_eq!(agent::report(bad).expect_err("a bad report").reason(), ErrorReason::ProtocolViolation);
     }
     assert_eq!(agent::report(report(3, worker)), Ok(None), "being stopped is nothing that the ledger follows");
@@ -291,6 +340,7 @@ fn names_of_data_are_bounded_in_number_and_length() {
     let hello = |cached: Vec<String>| v1::Hello {
         node_name: "n0".to_owned(),
         node_uid: "u0".to_owned(),
+        address: "10.0.0.1:7410".to_owned(),
         worker_host: "10.0.0.1".to_owned(),
         cached,
         ..Default::default()

@@ -103,15 +103,23 @@ fn the_pool_in_numbers_is_the_reference_pool() {
 fn nodes_are_found_by_name_and_by_number() {
     use v1::node_ref::Ref;
     let pool = Pool::reference();
-    let find = |r#ref| pool_view::node_of_ref(&pool.state, Some(&v1::NodeRef { r#ref: Some(r#ref) }));
+    let find = |r#ref| pool_view::node_of_ref("node", &pool.state, Some(&v1::NodeRef { r#ref: Some(r#ref) }));
     assert_eq!(find(Ref::Name("n2".to_owned())), Ok(NodeId(2)));
     assert_eq!(find(Ref::Id(2)), Ok(NodeId(2)));
-    for unknown in [Ref::Name("x".repeat(100_000)), Ref::Id(9)] {
+    for unknown in [Ref::Name("x".repeat(253)), Ref::Id(9)] {
         let refusal = find(unknown).expect_err("no such node");
         assert_eq!(refusal.reason(), v1::ErrorReason::NodeUnknown);
         assert!(refusal.message().len() < 200);
     }
-    let missing = pool_view::node_of_ref(&pool.state, None).expect_err("nothing named");
+    for nobody in ["x".repeat(100_000), "two\nlines".to_owned()] {
+        let refusal = find(Ref::Name(nobody)).expect_err("no node is called so");
+        assert_eq!(
+            (refusal.reason(), refusal.fields()[0].field.as_str()),
+            (v1::ErrorReason::InvalidField, "node.name")
+        );
+        assert!(refusal.message().len() < 200);
+    }
+    let missing = pool_view::node_of_ref("node", &pool.state, None).expect_err("nothing named");
     assert_eq!(missing.message(), "node: must be set");
 }
 

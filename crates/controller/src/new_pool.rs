@@ -4,15 +4,14 @@
 
 use std::time::Duration;
 
-use tessera_api::v1;
+use tessera_api::fields::number;
+use tessera_api::{limits, v1};
 use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire};
 use tessera_ledger::{Command, MilliTflops, Outcome, PoolConfig, Precision, Request, State};
 use tokio::time::{Instant, sleep};
 
 use crate::pool::PoolHandle;
 
-/// Largest block: a thousand TFLOPS.
-const LARGEST_BLOCK: MilliTflops = MilliTflops(1_000_000);
 /// Pause before the settings are proposed again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Name under which the settings are proposed.
@@ -32,11 +31,10 @@ impl NewPool {
         let defaults = PoolConfig::default();
         let block_size = match MilliTflops(pool.block_milli_tflops) {
             MilliTflops::ZERO => defaults.block_size,
-            size if size > LARGEST_BLOCK => {
-                let problem = format!("must be at most {LARGEST_BLOCK}, is {size}");
-                return Err(FieldError::invalid("pool.block_milli_tflops", problem));
+            size => {
+                number("pool.block_milli_tflops", size, MilliTflops(1)..=limits::BLOCK)?;
+                size
             }
-            size => size,
         };
         let reference = enum_from_wire("pool.reference_precision", pool.reference_precision)?;
         Ok(Self { block_size, reference: reference.unwrap_or(defaults.reference_precision) })

@@ -136,13 +136,13 @@ pub(crate) fn check_request_retention(config: &PoolConfig) -> Result<(), Rejecti
 /// Refuses settings with which a pool could not work.
 pub(crate) fn check_config(config: &PoolConfig) -> Result<(), Rejection> {
     if config.block_size == MilliTflops::ZERO {
-        return Err(Rejection::invalid("config.block_size", "must be more than zero"));
-    }
-    if config.event_limit == 0 || config.job_limit == 0 || config.request_limit == 0 {
-        return Err(Rejection::invalid("config.limits", "must be at least 1"));
+        return Err(Rejection::invalid("config.block_milli_tflops", "must be more than zero"));
     }
     let PoolLimits { spec_bytes, queues, nodes, cards, events } = config.limits;
     let limits = [
+        ("config.event_limit", config.event_limit),
+        ("config.job_limit", config.job_limit),
+        ("config.request_limit", config.request_limit),
         ("config.limits.spec_bytes", spec_bytes),
         ("config.limits.queues", queues),
         ("config.limits.nodes", nodes),
@@ -178,7 +178,7 @@ pub(crate) fn check_config(config: &PoolConfig) -> Result<(), Rejection> {
         }
     }
     if config.compaction.threshold > Percent::WHOLE {
-        return Err(Rejection::invalid("config.compaction.threshold", "must be at most 100 %"));
+        return Err(Rejection::invalid("config.compaction.threshold_percent", "must be at most 100 %"));
     }
     config.leases.check()
 }

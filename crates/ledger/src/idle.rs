@@ -58,7 +58,8 @@ impl IdleStep {
     }
 
     /// The field of a ladder that says after how long it is taken.
-    const fn field(self) -> &'static str {
+    #[must_use]
+    pub const fn field(self) -> &'static str {
         match self {
             Self::Noticed => "notify_after",
             Self::Preemptible => "preemptible_after",

@@ -281,7 +281,7 @@ impl JobSpec {
             return Err(Rejection::invalid("spec.priority", format!("must be 0 to {PRIORITY_LIMIT}")));
         }
         if virtual_card.compute == MilliTflops::ZERO {
-            return Err(Rejection::invalid("spec.virtual_card.tflops", "must be more than zero"));
+            return Err(Rejection::invalid("spec.virtual_card.milli_tflops", "must be more than zero"));
         }
         virtual_card.check_access(node_labels)?;
         if keep.is_some_and(|keep| !(1..=MOST_CHECKPOINTS).contains(&keep)) {

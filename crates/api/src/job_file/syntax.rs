@@ -176,7 +176,7 @@ fn complaint(text: &str, notation: Notation, failure: Failure, path: &str) -> Co
     let field = path.to_owned();
     if let Some((word, known)) = words_of(&failure.message, "unknown variant ") {
         let hint = nearest(word, &known).map(str::to_owned);
-        let problem = format!("must be one of {}, is {}", known.join(", "), crate::job_spec::quoted(word));
+        let problem = format!("must be one of {}, is {}", known.join(", "), crate::fields::quoted(word));
         return Complaint { place, field, problem, hint };
     }
     if let Some(missing) = failure.message.strip_prefix("missing field `") {

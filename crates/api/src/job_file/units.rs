@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use tessera_ledger::{Mebibytes, MilliCpus, MilliTflops};
 
-use crate::job_spec::quoted;
+use crate::fields::quoted;
 
 /// Compute: a number of TFLOPS (`50`, `1.5`), or a text with a unit (`"50 TFLOPS"`, `"500 GFLOPS"`, `"2 PFLOPS"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,8 @@ impl Tflops {
     }
 
     fn from_number(tflops: f64) -> Result<Self, String> {
-        let milli = whole(tflops * 1000.0, f64::round).ok_or_else(|| {
-            format!("must be at most {}, is {tflops:e} TFLOPS", MilliTflops(crate::limits::MILLI_TFLOPS))
-        })?;
+        let milli = whole(tflops * 1000.0, f64::round)
+            .ok_or_else(|| format!("must be at most {}, is {tflops:e} TFLOPS", crate::limits::COMPUTE))?;
         if milli == 0 && tflops > 0.0 {
             return Err(format!("must be at least 0.001 TFLOPS, is {tflops}"));
         }
@@ -108,9 +107,9 @@ impl Cpus {
 
     fn from_number(cpus: f64) -> Result<Self, String> {
         whole(cpus * 1000.0, f64::ceil)
-            .filter(|milli| *milli <= crate::limits::MILLI_CPUS)
+            .filter(|milli| *milli <= crate::limits::CPUS.0)
             .map(|milli| Self(MilliCpus(milli)))
-            .ok_or_else(|| format!("must be at most {} processors, is {cpus:e}", crate::limits::MILLI_CPUS / 1000))
+            .ok_or_else(|| format!("must be at most {} processors, is {cpus:e}", crate::limits::CPUS.0 / 1000))
     }
 }
 

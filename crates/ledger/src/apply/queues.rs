@@ -118,7 +118,7 @@ impl State {
             idle.check("queue.idle")?;
         }
         if settings.checkpoints.is_some_and(|most| most > MOST_OF_CHECKPOINTS) {
-            return Err(Rejection::invalid("queue.checkpoints", "must be at most 1 EiB"));
+            return Err(Rejection::invalid("queue.checkpoints_mib", "must be at most 1 EiB"));
         }
         if settings.weight == 0 {
             return Err(Rejection::invalid("queue.weight", "must be at least 1"));
@@ -210,7 +210,7 @@ impl State {
             && config.reference_precision == self.config.reference_precision;
         if !same_blocks && self.cards().next().is_some() {
             return Err(Rejection::invalid(
-                "config.block_size",
+                "config.block_milli_tflops",
                 "and the reference precision cannot change once cards are registered",
             ));
         }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use tessera_api::Refusal;
+use tessera_api::fields::{address, line};
 use tessera_api::v1::{self, ErrorReason};
-use tessera_api::{Refusal, limits};
 use tessera_client::Address;
 use tessera_client::reach::Scope;
 use tessera_connection::Outbound;
@@ -62,11 +63,10 @@ pub(crate) fn founders(request: v1::InitializeClusterRequest, advertise: &str) -
     }
     let mut addresses = BTreeSet::new();
     for (place, member) in request.members.iter().enumerate() {
-        for (name, text) in [("name", &member.name), ("address", &member.address)] {
-            limits::check_length(&format!("members[{place}].{name}"), text)?;
-        }
-        if member.address.is_empty() || !addresses.insert(member.address.clone()) {
-            let problem = "must be host:port, another for each".to_owned();
+        line(&format!("members[{place}].name"), &member.name)?;
+        address(&format!("members[{place}].address"), &member.address)?;
+        if !addresses.insert(member.address.clone()) {
+            let problem = "must be another for each".to_owned();
             return Err(refusal(&format!("members[{place}].address"), problem));
         }
     }
@@ -131,6 +131,9 @@ mod tests {
         assert_eq!(field(request("x", &["a:1", "b:1", "b:1"])), "members[2].address");
         assert_eq!(field(request("x", &["a:1", "10.0.0.2:1", "127.0.0.1:1"])), "members[2].address");
         assert_eq!(field(request("x", &[&format!("{}:1", "h".repeat(252))])), "members[0].address");
+        for nowhere in ["", "a", "a:0", "a b:1", "a\n:1", "\"a\":1"] {
+            assert_eq!(field(request("x", &[nowhere])), "members[0].address", "{nowhere:?}");
+        }
         let mut named = request("x", &["a:1"]);
         named.members[0].name = "n".repeat(254);
         assert_eq!(field(named), "members[0].name");

@@ -1,5 +1,6 @@
 //! The context of a call beside its message: the caller, the deadline, and the trace.
 
+use tessera_api::fields::line;
 use tessera_api::{Refusal, metadata};
 use tessera_ledger::wire::FieldError;
 use tessera_otlp::{span, traceparent};
@@ -26,12 +27,10 @@ impl Caller {
     /// A [`Refusal`] when who calls is not said as it can be kept.
     pub(crate) fn of<T>(request: &Request<T>) -> Result<Self, Refusal> {
         let actor = request.metadata().get(metadata::ACTOR).map_or(Ok(""), |actor| {
-            let text = std::str::from_utf8(actor.as_encoded_bytes()).ok();
-            text.filter(|actor| actor.len() <= metadata::ACTOR_LIMIT).ok_or_else(|| {
-                let problem = format!("must be text in UTF-8 of at most {} bytes", metadata::ACTOR_LIMIT);
-                FieldError::invalid(metadata::ACTOR, problem)
-            })
+            let text = std::str::from_utf8(actor.as_encoded_bytes());
+            text.map_err(|_| FieldError::invalid(metadata::ACTOR, "must be text in UTF-8"))
         })?;
+        line(metadata::ACTOR, actor)?;
         let actor = if actor.is_empty() { ANONYMOUS } else { actor }.to_owned();
         Ok(Self { actor, deadline: deadline_of(request) })
     }
@@ -60,6 +59,8 @@ fn text_of<'a>(metadata: &'a MetadataMap, key: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::limits;
+
     use super::*;
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -76,7 +77,8 @@ mod tests {
             actor(&request)
         };
         assert_eq!(named("Zoë 训练".as_bytes()).expect("a name"), "Zoë 训练");
-        for unkept in [&[b'x'; metadata::ACTOR_LIMIT + 1][..], b"Zo\xeb"] {
+        let turned = "\u{202e}ada".as_bytes();
+        for unkept in [&[b'x'; limits::NAME + 1][..], b"Zo\xeb", b"a\tda", "a\u{85}da".as_bytes(), turned] {
             let refused = named(unkept).expect_err("it cannot be kept").to_string();
             assert!(refused.contains(metadata::ACTOR), "{refused}");
         }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tessera_api::fields::line;
 use tessera_api::page::Page;
 use tessera_api::v1::queue_service_server::QueueService;
-use tessera_api::{queue_view, v1};
+use tessera_api::{Refusal, queue_view, v1};
 use tessera_ledger::{Command, Queue, Rejection};
 use tonic::{Request, Response, Status};
 
@@ -29,6 +30,7 @@ impl QueueService for QueueApi {
     async fn get_queue(&self, request: Request<v1::GetQueueRequest>) -> Result<Response<v1::GetQueueResponse>, Status> {
         let deadline = deadline_of(&request);
         let request = request.into_inner();
+        line("name", &request.name).map_err(Refusal::from)?;
         let reading = self.desk.read(request.consistency, deadline).await?;
         let queue = reading.state.queue(&request.name);
         let queue = queue.ok_or_else(|| reading.refuse(Rejection::UnknownQueue(request.name)))?;
@@ -65,6 +67,7 @@ impl QueueService for QueueApi {
         request: Request<v1::RemoveQueueRequest>,
     ) -> Result<Response<v1::RemoveQueueResponse>, Status> {
         let name = request.get_ref().name.clone();
+        line("name", &name).map_err(Refusal::from)?;
         let made = self.desk.make(request, Command::RemoveQueue { name }).await?;
         Ok(Response::new(v1::RemoveQueueResponse { revision: made.revision.0 }))
     }

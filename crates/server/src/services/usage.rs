@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tessera_api::error::Refusal;
+use tessera_api::fields::{line, number};
 use tessera_api::time::{log_time, timestamp};
 use tessera_api::v1;
 use tessera_api::v1::usage_service_server::UsageService;
@@ -64,6 +65,9 @@ fn query_of(request: &v1::QueryUsageRequest) -> Result<Query, Refusal> {
     if to.is_some_and(|to| to < from) {
         return Err(FieldError::invalid("to", "must not be before `from`").into());
     }
+    for (field, text) in [("label", &request.label), ("queue", &request.queue), ("submitter", &request.submitter)] {
+        line(field, text)?;
+    }
     let by = match v1::UsageGroup::try_from(request.by) {
         Ok(v1::UsageGroup::Unspecified) => GroupBy::Nothing,
         Ok(v1::UsageGroup::Job) => GroupBy::Job,
@@ -76,9 +80,7 @@ fn query_of(request: &v1::QueryUsageRequest) -> Result<Query, Refusal> {
         Ok(v1::UsageGroup::Label) => GroupBy::Label(request.label.clone()),
         Err(_) => return Err(FieldError::invalid("by", format!("{} is not known", request.by)).into()),
     };
-    if request.rows > MOST_ROWS {
-        return Err(FieldError::invalid("rows", format!("must be at most {MOST_ROWS}, is {}", request.rows)).into());
-    }
+    number("rows", request.rows, 0..=MOST_ROWS)?;
     let rows = if request.rows == 0 { ROWS } else { request.rows };
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let (queue, submitter) = (given(&request.queue), given(&request.submitter));

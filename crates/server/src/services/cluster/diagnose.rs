@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tessera_api::agent::diagnostic_part;
 use tessera_api::error::{Refusal, reason_of};
+use tessera_api::fields::duration;
+use tessera_api::limits;
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::v1::worker_service_client::WorkerServiceClient;
 use tessera_api::v1::{self, ErrorReason};
 use tessera_diagnostics::{LONGEST, Part, Profiler};
-use tessera_ledger::wire::FieldError;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
@@ -27,7 +28,7 @@ pub(super) async fn answer(
         return own.unwrap_or_else(|_| Err(refusal::too_late()));
     };
     let state = desk.pool.view().current();
-    let id = node_of_ref(&state, Some(&node))?;
+    let id = node_of_ref("node", &state, Some(&node))?;
     let address = state.node(id).map(|node| node.description.address.clone()).unwrap_or_default();
     let asked = async {
         let channel = desk.pool.outbound().connect(&address, &logs::TERMS).await;
@@ -45,9 +46,7 @@ pub(super) async fn answer(
 }
 
 fn profile_time(time: prost_types::Duration) -> Result<Duration, Refusal> {
-    let sensible = Duration::try_from(time).ok().filter(|time| !time.is_zero() && *time <= LONGEST);
-    let problem = || FieldError::invalid("profile", format!("must be from 0 to {} s", LONGEST.as_secs()));
-    sensible.ok_or_else(|| problem().into())
+    Ok(duration("profile", &time, &(limits::SHORTEST..=LONGEST))?)
 }
 
 async fn own(desk: &Desk, profile: Option<Duration>) -> Result<v1::DiagnoseResponse, Status> {

@@ -12,9 +12,10 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use tessera_api::error::Refusal;
+use tessera_api::fields::{address, line};
+use tessera_api::v1;
 use tessera_api::v1::ErrorReason;
 use tessera_api::v1::cluster_service_server::ClusterService;
-use tessera_api::{limits, v1};
 use tessera_consensus::{Consensus, Identity, Majority, Member, MemberId, MembershipError, Status as MemberStatus};
 use tessera_ledger::wire::FieldError;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -332,17 +333,15 @@ fn not_made_member(address: &str, why: impl Display) -> Status {
 /// The process that a request names.
 fn new_member(member: Option<v1::NewMember>) -> Result<v1::NewMember, Refusal> {
     let member = member.ok_or_else(|| FieldError::missing("member"))?;
-    limits::check_length("member.name", &member.name)?;
-    limits::check_length("member.address", &member.address)?;
-    let port = member.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-    if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0)) {
-        return Ok(member);
-    }
-    Err(FieldError::invalid("member.address", "must be host:port, where the other members reach the process").into())
+    line("member.name", &member.name)?;
+    address("member.address", &member.address)?;
+    Ok(member)
 }
 
 #[cfg(test)]
 mod tests {
+    use tessera_api::limits;
+
     use super::*;
 
     #[test]
@@ -355,5 +354,10 @@ mod tests {
         assert_eq!(member(limits::NAME, limits::NAME - 5), Ok(()));
         assert_eq!(member(limits::NAME + 1, 9), Err("member.name".to_owned()));
         assert_eq!(member(0, limits::NAME), Err("member.address".to_owned()));
+        let named = |name: &str| {
+            let (name, address) = (name.to_owned(), "a:1".to_owned());
+            new_member(Some(v1::NewMember { name, address }))
+        };
+        assert!(named("m 1").is_ok() && named("m\n1").is_err());
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn answer(desk: &Desk, request: Request<v1::MoveJobRequest>) ->
     if let Some(made) = made_before(&reading.state, key) {
         return Ok(v1::MoveJobResponse { planned: None, revision: made.revision.0 });
     }
-    let to = asked.node.as_ref().map(|node| node_of_ref(&reading.state, Some(node))).transpose()?;
+    let to = asked.node.as_ref().map(|node| node_of_ref("node", &reading.state, Some(node))).transpose()?;
     let found = desk.rehearse(&reading, caller.deadline, move |state, now| move_job(state, now, id, to)).await?;
     let found = found.map_err(|error| refused(&error))?;
     let planned = Some(planned_move(&reading.state, &found));

@@ -19,6 +19,7 @@ pub(super) async fn answer(
     request: v1::PlanJobRequest,
 ) -> Result<v1::PlanJobResponse, Status> {
     let spec = job_of_request(request.spec)?;
+    let assumed_limit = when::limit_of(request.assumed_limit)?;
     let reading = desk.read(request.consistency, deadline).await?;
     let whom = request.when.then(|| Whom::Submitted(Box::new(spec.clone())));
     let previewed = desk.pool.preview(spec.clone(), deadline).await;
@@ -26,7 +27,7 @@ pub(super) async fn answer(
     let answer = verdict_of(&reading.state, &spec, &preview);
     let nodes = nodes_of(&reading.state, &spec, &preview);
     let estimate = match whom {
-        Some(whom) => Some(when::estimate(desk, &reading, deadline, whom, request.assumed_limit).await?),
+        Some(whom) => Some(when::estimate(desk, &reading, deadline, whom, assumed_limit).await?),
         None => None,
     };
     Ok(v1::PlanJobResponse { read: reading.read_state(), estimate, nodes, ..answer })

@@ -1,8 +1,9 @@
 //! The use that jobs make of their holdings, by the readings that agents send to the leader.
 
+use tessera_api::fields::count;
 use tessera_api::{Refusal, job_view, limits, v1};
 use tessera_controller::job_use::{JobUse, SliceUse, WorkerUse};
-use tessera_ledger::wire::{FieldError, duration_to_wire};
+use tessera_ledger::wire::duration_to_wire;
 use tessera_ledger::{JobId, State};
 use tonic::Status;
 
@@ -10,10 +11,7 @@ use crate::services::Desk;
 
 /// Says what each of some jobs uses.
 pub(super) fn answer(desk: &Desk, request: &v1::ListUseRequest) -> Result<v1::ListUseResponse, Status> {
-    if request.job_ids.len() > limits::FILTER {
-        let problem = format!("must be at most {} jobs, are {}", limits::FILTER, request.job_ids.len());
-        return Err(Refusal::from(FieldError::invalid("job_ids", problem)).into());
-    }
+    count("job_ids", request.job_ids.len(), limits::FILTER).map_err(Refusal::from)?;
     let state = desk.pool.view().current();
     let known = request.job_ids.iter().filter_map(|id| state.job(JobId(*id)));
     let uses = known.filter_map(|job| {

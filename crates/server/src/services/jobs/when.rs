@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use tessera_api::fields::duration;
 use tessera_api::time::timestamp;
-use tessera_api::v1;
+use tessera_api::{Refusal, limits, v1};
 use tessera_foresight::{Assumptions, Estimate, Unknown, Whom, when};
-use tessera_ledger::wire::FieldError;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -18,17 +18,16 @@ pub(super) async fn estimate(
     reading: &Reading,
     deadline: Instant,
     whom: Whom,
-    assumed_limit: Option<prost_types::Duration>,
+    assumed_limit: Option<Duration>,
 ) -> Result<v1::StartEstimate, Status> {
-    let assumed_limit = assumed_limit.map(limit_of).transpose()?;
     let estimate = desk.rehearse(reading, deadline, move |state, now| when(state, now, &whom, assumed_limit)).await?;
     Ok(in_words(&estimate))
 }
 
-fn limit_of(limit: prost_types::Duration) -> Result<Duration, Status> {
-    let problem = || FieldError::invalid("assumed_limit", "must be longer than nothing".to_owned());
-    let limit = Duration::try_from(limit).ok().filter(|limit| !limit.is_zero());
-    limit.ok_or_else(|| tessera_api::error::Refusal::from(problem()).into())
+/// Reads the limit that is assumed for jobs without one.
+pub(super) fn limit_of(limit: Option<prost_types::Duration>) -> Result<Option<Duration>, Refusal> {
+    let read = |limit| duration("assumed_limit", &limit, &(limits::SHORTEST..=limits::TIME));
+    Ok(limit.map(read).transpose()?)
 }
 
 fn in_words(estimate: &Estimate) -> v1::StartEstimate {

@@ -1,9 +1,10 @@
 //! Explanations of why a job waits, from the placement actor's own code.
 
+use tessera_api::fields::count;
 use tessera_api::{Refusal, job_view, limits, v1};
 use tessera_explain::{Explanation, WaitCode};
 use tessera_foresight::Whom;
-use tessera_ledger::wire::{FieldError, WireEnum};
+use tessera_ledger::wire::WireEnum;
 use tessera_ledger::{JobId, Rejection};
 use tokio::time::Instant;
 use tonic::Status;
@@ -17,6 +18,7 @@ pub(super) async fn answer(
     deadline: Instant,
     request: &v1::WhyRequest,
 ) -> Result<v1::WhyResponse, Status> {
+    let assumed_limit = when::limit_of(request.assumed_limit)?;
     let reading = desk.read(request.consistency, deadline).await?;
     let id = JobId(request.job_id);
     let job = reading.state.job(id).ok_or_else(|| reading.refuse(Rejection::UnknownJob(id)))?;
@@ -28,7 +30,7 @@ pub(super) async fn answer(
         None
     };
     let estimate = match request.when {
-        true => Some(when::estimate(desk, &reading, deadline, Whom::Job(id), request.assumed_limit).await?),
+        true => Some(when::estimate(desk, &reading, deadline, Whom::Job(id), assumed_limit).await?),
         false => None,
     };
     let explained = explained.map(|explained| v1::Explanation {
@@ -50,10 +52,7 @@ pub(super) async fn waits(
     deadline: Instant,
     request: &v1::ListWaitsRequest,
 ) -> Result<v1::ListWaitsResponse, Status> {
-    if request.job_ids.len() > limits::FILTER {
-        let problem = format!("must be at most {} jobs, are {}", limits::FILTER, request.job_ids.len());
-        return Err(Refusal::from(FieldError::invalid("job_ids", problem)).into());
-    }
+    count("job_ids", request.job_ids.len(), limits::FILTER).map_err(Refusal::from)?;
     let jobs = request.job_ids.iter().copied().map(JobId).collect();
     let waits = desk.pool.waits(jobs, deadline).await.map_err(|error| refusal::of_placement(&desk.pool, &error))?;
     let wait = |(job, code): (JobId, WaitCode)| v1::Wait { job_id: job.0, constraint: code.name().to_owned() };

@@ -1,6 +1,7 @@
 //! Compaction (P7): previewed on any member, begun and watched on the leader.
 
 use tessera_api::error::Refusal;
+use tessera_api::fields::number;
 use tessera_api::time::timestamp;
 use tessera_api::{job_view, v1};
 use tessera_foresight::{Measure, Room, compact};
@@ -47,7 +48,7 @@ pub(super) async fn start(
     request: v1::StartCompactionRequest,
 ) -> Result<v1::StartCompactionResponse, Status> {
     let order = order_of(request.order)?;
-    let at_once = within("at_once", request.at_once, 2, AT_ONCE)?;
+    let at_once = within("at_once", request.at_once, 2, AT_ONCE).map_err(Refusal::from)?;
     let answer = desk.pool.start_compaction(order, at_once, deadline).await;
     let (started, progress) = answer.map_err(|error| refusal::of_placement(&desk.pool, &error))?;
     Ok(v1::StartCompactionResponse { started, status: Some(status(desk, progress)) })
@@ -67,7 +68,7 @@ pub(super) async fn stop(desk: &Desk, deadline: Instant) -> Result<v1::StopCompa
     Ok(v1::StopCompactionResponse { status: Some(status(desk, progress)) })
 }
 
-fn order_of(order: Option<v1::CompactionOrder>) -> Result<CompactionOrder, Status> {
+fn order_of(order: Option<v1::CompactionOrder>) -> Result<CompactionOrder, Refusal> {
     let order = order.unwrap_or_default();
     let default = CompactionOrder::default();
     Ok(CompactionOrder {
@@ -79,15 +80,9 @@ fn order_of(order: Option<v1::CompactionOrder>) -> Result<CompactionOrder, Statu
 }
 
 /// A count of a request; 0 is the usual one.
-pub(super) fn within(field: &str, asked: u32, usual: u32, most: u32) -> Result<u32, Status> {
-    match asked {
-        0 => Ok(usual),
-        asked if asked <= most => Ok(asked),
-        asked => {
-            let problem = format!("must be at most {most}, is {asked}");
-            Err(Refusal::from(FieldError::invalid(field, problem)).into())
-        }
-    }
+pub(super) fn within(field: &str, asked: u32, usual: u32, most: u32) -> Result<u32, FieldError> {
+    number(field, asked, 0..=most)?;
+    Ok(if asked == 0 { usual } else { asked })
 }
 
 fn status(desk: &Desk, progress: CompactionProgress) -> v1::CompactionStatus {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tessera_api::error::Refusal;
+use tessera_api::fields::{count, sought_labels};
 use tessera_api::page::Page;
 use tessera_api::pool_view::{self, node_of_ref};
 use tessera_api::{limits, v1};
@@ -21,6 +22,7 @@ pub(super) async fn nodes(
 ) -> Result<v1::ListNodesResponse, Status> {
     let states = each::<NodeState>("states", &request.states)?;
     let eligibilities = each::<Eligibility>("eligibilities", &request.eligibilities)?;
+    sought_labels("labels", &request.labels).map_err(Refusal::from)?;
     let page = Page::<NodeId>::of(request)?;
     let reading = desk.read(request.consistency, deadline).await?;
     let state = &reading.state;
@@ -84,7 +86,7 @@ fn cards_after<'a>(
 ) -> Result<impl Iterator<Item = (CardId, &'a Arc<Card>)>, Refusal> {
     let (first, last) = match node {
         Some(node) => {
-            let id = node_of_ref(state, Some(node))?.0;
+            let id = node_of_ref("node", state, Some(node))?.0;
             (id, id)
         }
         None => (after.map_or(0, |after| after.node.0), u32::MAX),
@@ -96,7 +98,7 @@ fn cards_after<'a>(
 
 /// The values of a filter.
 fn each<T: WireEnum>(field: &str, numbers: &[i32]) -> Result<Vec<T>, Refusal> {
-    limits::check_count(field, numbers.len(), limits::FILTER)?;
+    count(field, numbers.len(), limits::FILTER)?;
     let value = |(place, number): (usize, &i32)| {
         let field = format!("{field}[{place}]");
         enum_from_wire(&field, *number)?.ok_or_else(|| FieldError::missing(field))

@@ -66,7 +66,7 @@ impl PoolService for PoolApi {
         let request = request.into_inner();
         let reading = self.desk.read(request.consistency, deadline).await?;
         let state = &reading.state;
-        let id = node_of_ref(state, request.node.as_ref()).map_err(|refusal| reading.refuse(refusal))?;
+        let id = node_of_ref("node", state, request.node.as_ref()).map_err(|refusal| reading.refuse(refusal))?;
         let node = state.node(id).map(|node| self.desk.live_node(state, node));
         let cards = state.cards_of(id).map(|(id, card)| self.desk.live_card(state, id, card)).collect();
         Ok(Response::new(v1::GetNodeResponse { node, cards, read: reading.read_state() }))
@@ -84,7 +84,7 @@ impl PoolService for PoolApi {
         let request = request.into_inner();
         let reading = self.desk.read(request.consistency, deadline).await?;
         let state = &reading.state;
-        let node = node_of_ref(state, request.node.as_ref()).map_err(|refusal| reading.refuse(refusal))?;
+        let node = node_of_ref("node", state, request.node.as_ref()).map_err(|refusal| reading.refuse(refusal))?;
         let id = CardId { node, index: request.index };
         let card = state.card(id).ok_or_else(|| reading.refuse(Rejection::UnknownCard(id)))?;
         Ok(Response::new(v1::GetCardResponse {

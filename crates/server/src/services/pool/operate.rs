@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tessera_api::error::Refusal;
+use tessera_api::fields::{duration, line};
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::request_id::Mutation;
 use tessera_api::{limits, v1};
-use tessera_ledger::wire::FieldError;
 use tessera_ledger::{Command, NodeId};
 use tonic::{Request, Status};
 
@@ -31,7 +31,7 @@ pub(super) async fn on_node<M: Mutation>(
     if let Some(made) = mutation::made_before(&state, key) {
         return Ok(made.revision.0);
     }
-    let node = node_of_ref(&state, node(request.get_ref()))?;
+    let node = node_of_ref("node", &state, node(request.get_ref()))?;
     drop(state);
     let made = mutation::make(&desk.pool, caller, key, command(node)).await?;
     Ok(made.revision.0)
@@ -41,17 +41,15 @@ pub(super) async fn on_node<M: Mutation>(
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 /// The reason that an operator gives, for people.
-pub(super) fn reason(text: &str) -> Result<String, Status> {
-    limits::check_length("reason", text).map_err(Refusal::from)?;
+pub(super) fn reason(text: &str) -> Result<String, Refusal> {
+    line("reason", text)?;
     Ok(text.to_owned())
 }
 
-/// Reads the time that an operator allows: more than zero and at most [`LONGEST`]; `None`: no deadline is given.
-pub(super) fn deadline(deadline: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
-    let problem = || format!("must be more than nothing and at most {} days", LONGEST.as_secs() / 86_400);
-    let wrong = || Status::from(Refusal::from(FieldError::invalid("deadline", problem())));
-    let read = |deadline| Duration::try_from(deadline).ok().filter(|time| !time.is_zero() && *time <= LONGEST);
-    deadline.map(|deadline| read(deadline).ok_or_else(wrong)).transpose()
+/// Reads the time that an operator allows; `None`: no deadline is given.
+pub(super) fn deadline(deadline: Option<prost_types::Duration>) -> Result<Option<Duration>, Refusal> {
+    let read = |deadline| duration("deadline", &deadline, &(limits::SHORTEST..=LONGEST));
+    Ok(deadline.map(read).transpose()?)
 }
 
 #[cfg(test)]
@@ -62,11 +60,13 @@ mod tests {
     fn what_an_operator_says_of_a_node_is_bounded() {
         assert!(reason(&"x".repeat(limits::NAME)).is_ok());
         let refused = reason(&"x".repeat(limits::NAME + 1)).expect_err("it is too long");
-        assert_eq!(refused.message(), "reason: must have at most 253 bytes, has 254");
-        let within = |seconds| deadline(Some(prost_types::Duration { seconds, nanos: 0 })).ok().flatten();
-        assert_eq!(within(366 * 86_400), Some(LONGEST));
-        for wrong in [0, -1, 366 * 86_400 + 1, i64::MAX] {
-            assert_eq!(within(wrong), None, "{wrong} s");
+        assert!(refused.message().starts_with("reason: must have at most 253 bytes in one line"), "{refused}");
+        assert!(reason("two\nlines").is_err() && reason("\u{202e}").is_err());
+        let within = |seconds, nanos| deadline(Some(prost_types::Duration { seconds, nanos })).ok().flatten();
+        assert_eq!(within(366 * 86_400, 0), Some(LONGEST));
+        let wrong = [(0, 0), (-1, 0), (366 * 86_400 + 1, 0), (i64::MAX, 0), (0, 1), (5, -1), (5, 1_500_000_000)];
+        for (seconds, nanos) in wrong {
+            assert_eq!(within(seconds, nanos), None, "{seconds} s and {nanos} ns");
         }
     }
 }

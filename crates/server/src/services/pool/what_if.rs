@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tessera_api::error::Refusal;
+use tessera_api::fields::{count, labels, line, number};
 use tessera_api::pool_view::node_of_ref;
 use tessera_api::{job_view, limits, queue_view, v1};
 use tessera_foresight::{AddedNodes, Capacity, Change, Moved, Moves, WhatIf, what_if};
@@ -42,62 +43,61 @@ pub(super) async fn answer(
     })
 }
 
-fn change_of(state: &State, change: Option<v1::what_if_request::Change>) -> Result<Change, Status> {
+fn change_of(state: &State, change: Option<v1::what_if_request::Change>) -> Result<Change, Refusal> {
     use v1::what_if_request::Change as Asked;
     match change {
-        None => Err(Refusal::from(FieldError::missing("change")).into()),
+        None => Err(FieldError::missing("change").into()),
         Some(Asked::Drain(drain)) => {
-            at_most("drain.nodes", drain.nodes.len(), NODES as usize, "nodes")?;
-            let nodes: Result<BTreeSet<_>, _> = drain.nodes.iter().map(|node| node_of_ref(state, Some(node))).collect();
-            let nodes = nodes?;
+            count("drain.nodes", drain.nodes.len(), NODES as usize)?;
+            let named = |(place, node)| node_of_ref(&format!("drain.nodes[{place}]"), state, Some(node));
+            let nodes: BTreeSet<_> = drain.nodes.iter().enumerate().map(named).collect::<Result<_, _>>()?;
             if nodes.is_empty() {
-                return Err(Refusal::from(FieldError::missing("drain.nodes")).into());
+                return Err(FieldError::missing("drain.nodes").into());
             }
             Ok(Change::Drain(nodes))
         }
         Some(Asked::Queue(queue)) => Ok(Change::Queue(queue_view::settings_of_request(Some(queue))?)),
-        Some(Asked::Add(add)) => {
-            let nodes = within("add.nodes", add.nodes, 1, NODES)?;
-            at_most("add.labels", add.labels.len(), limits::LABELS, "labels")?;
-            for (key, value) in &add.labels {
-                at_most("add.labels", key.len().max(value.len()), limits::NAME, "bytes each")?;
-            }
-            let mut cards = Vec::new();
-            for added in &add.cards {
-                let count = within("add.cards.count", added.count, 1, CARDS)? as usize;
-                at_most("add.cards", cards.len() + count, CARDS as usize, "cards on a node")?;
-                at_most("add.cards.model", added.model.len(), limits::NAME, "bytes")?;
-                cards.extend(std::iter::repeat_n(card_of(state, added)?, count));
-            }
-            if cards.is_empty() {
-                let problem = format!("must be 1 to {CARDS} cards on a node, are none");
-                return Err(Refusal::from(FieldError::invalid("add.cards", problem)).into());
-            }
-            cards.sort_by_key(|card| card.kind);
-            let like = add.like.map(|node| node_of_ref(state, Some(&node))).transpose()?;
-            let cpu = (add.host_milli_cpus > 0).then_some(MilliCpus(add.host_milli_cpus));
-            let memory = (add.host_memory_mib > 0).then_some(Mebibytes(add.host_memory_mib));
-            let added = AddedNodes { cards, nodes, like, cpu, memory, labels: add.labels.into_iter().collect() };
-            if let Some(missing) = added.unknown_of_host(state) {
-                let field = format!("add.{missing}");
-                let problem = "must be given as well: there is no node like these whose host is known";
-                return Err(Refusal::from(FieldError::invalid(&field, problem)).into());
-            }
-            Ok(Change::Add(added))
-        }
+        Some(Asked::Add(add)) => Ok(Change::Add(added(state, add)?)),
     }
 }
 
-/// Refuses more of something than can be thought of, before it costs anything.
-fn at_most(field: &str, count: usize, most: usize, what: &str) -> Result<(), Status> {
-    if count <= most {
-        return Ok(());
+fn added(state: &State, add: v1::AddedNodes) -> Result<AddedNodes, Refusal> {
+    let nodes = within("add.nodes", add.nodes, 1, NODES)?;
+    labels("add.labels", &add.labels)?;
+    let mut cards = Vec::new();
+    for (place, added) in add.cards.iter().enumerate() {
+        let field = format!("add.cards[{place}]");
+        let many = within(&format!("{field}.count"), added.count, 1, CARDS)? as usize;
+        count("add.cards", cards.len() + many, CARDS as usize)?;
+        let card = card_of(state, added).map_err(|error| error.under(&field))?;
+        cards.extend(std::iter::repeat_n(card, many));
     }
-    Err(Refusal::from(FieldError::invalid(field, format!("must be at most {most} {what}, are {count}"))).into())
+    if cards.is_empty() {
+        let problem = format!("must be 1 to {CARDS} cards on a node, are none");
+        return Err(FieldError::invalid("add.cards", problem).into());
+    }
+    cards.sort_by_key(|card| card.kind);
+    let like = add.like.map(|node| node_of_ref("add.like", state, Some(&node))).transpose()?;
+    let (cpu, memory) = (MilliCpus(add.host_milli_cpus), Mebibytes(add.host_memory_mib));
+    number("add.host_milli_cpus", cpu, MilliCpus::ZERO..=limits::CPUS)?;
+    number("add.host_memory_mib", memory, Mebibytes::ZERO..=limits::MEMORY)?;
+    let cpu = Some(cpu).filter(|cpu| *cpu > MilliCpus::ZERO);
+    let memory = Some(memory).filter(|memory| *memory > Mebibytes::ZERO);
+    let added = AddedNodes { cards, nodes, like, cpu, memory, labels: add.labels.into_iter().collect() };
+    if let Some(missing) = added.unknown_of_host(state) {
+        let problem = "must be given as well: there is no node like these whose host is known";
+        return Err(FieldError::invalid(format!("add.{missing}"), problem).into());
+    }
+    Ok(added)
 }
 
 /// A card that is thought of: like one that the pool has, or as described.
-fn card_of(state: &State, added: &v1::AddedCards) -> Result<CardDescription, Status> {
+fn card_of(state: &State, added: &v1::AddedCards) -> Result<CardDescription, FieldError> {
+    let (compute, memory) = (MilliTflops(added.milli_tflops), Mebibytes(added.memory_mib));
+    line("model", &added.model)?;
+    number("milli_tflops", compute, MilliTflops::ZERO..=limits::COMPUTE)?;
+    number("memory_mib", memory, Mebibytes::ZERO..=limits::MEMORY)?;
+    let kind: Option<CardKind> = enum_from_wire("kind", added.kind)?;
     let known = state.cards().find(|(_, card)| card.description.model == added.model && !added.model.is_empty());
     if let Some((_, card)) = known {
         let uuid = String::new();
@@ -114,18 +114,17 @@ fn card_of(state: &State, added: &v1::AddedCards) -> Result<CardDescription, Sta
         } else {
             format!("must be given: the pool has no card of model {:?} to take it from", added.model)
         };
-        return Err(Refusal::from(FieldError::invalid("add.cards.milli_tflops", problem)).into());
+        return Err(FieldError::invalid("milli_tflops", problem));
     }
-    let kind: Option<CardKind> = enum_from_wire("add.cards.kind", added.kind).map_err(Refusal::from)?;
-    let kind = kind.ok_or_else(|| Refusal::from(FieldError::missing("add.cards.kind")))?;
+    let kind = kind.ok_or_else(|| FieldError::missing("kind"))?;
     Ok(CardDescription {
         index: 0,
         kind,
         vendor: String::new(),
         model: added.model.clone(),
         uuid: String::new(),
-        memory: Mebibytes(added.memory_mib),
-        rated: BTreeMap::from([(state.config().reference_precision, MilliTflops(added.milli_tflops))]),
+        memory,
+        rated: BTreeMap::from([(state.config().reference_precision, compute)]),
         measured: BTreeMap::new(),
         links: Vec::new(),
         isolation: Isolation::Hard,
