@@ -1,6 +1,7 @@
 //! The task around a session: it waits for whatever happens next and performs what the session says.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tessera_api::reasons::is_undecoded;
 use tessera_api::v1::{
     DeviceUse, ErrorReason, SessionRequest, SessionResponse, SliceSample, TimeSlicing, WorkerSample,
 };
-use tessera_api::{Refusal, agent};
+use tessera_api::{Refusal, agent, limits};
 use tessera_ledger::{AllocationId, CardId, LeaseTimings, NodeId, Rank, Request, State};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -282,9 +283,9 @@ impl Shell {
             let reading = CardReading {
                 at,
                 utilization_ratio: sensible(sample.utilization_ratio).min(1.0),
-                memory_used_bytes: sample.memory_used_bytes,
-                temperature_celsius: sample.temperature_celsius.filter(|celsius| celsius.is_finite()),
-                power_watts: sample.power_watts.filter(|watts| watts.is_finite()),
+                memory_used_bytes: sensible_bytes(sample.memory_used_bytes),
+                temperature_celsius: sample.temperature_celsius.filter(|celsius| CELSIUS.contains(celsius)),
+                power_watts: sample.power_watts.filter(|watts| WATTS.contains(watts)),
                 time_slicing: sample.time_slicing.map(sensible_slicing),
                 unread: sample.unread,
             };
@@ -311,37 +312,75 @@ fn worker_reading(
         // A program may write what its slice server tells. No slice computes more than its whole card.
         let most = f64::from(blocks) / f64::from(slice.length.0.max(1));
         let utilization_ratio = sensible(told.utilization_ratio).min(most.max(1.0));
+        let memory_used_bytes = sensible_bytes(told.memory_used_bytes);
         let device = told.device.map(sensible_device);
-        Some((told.card_index, SliceReading { utilization_ratio, memory_used_bytes: told.memory_used_bytes, device }))
+        Some((told.card_index, SliceReading { utilization_ratio, memory_used_bytes, device }))
     };
     let reading = WorkerReading {
         at,
         epoch: owner.epoch,
-        processors: sensible(sample.processors),
-        host_memory_bytes: sample.host_memory_bytes,
+        processors: sensible_rate(sample.processors, PROCESSORS),
+        host_memory_bytes: sensible_bytes(sample.host_memory_bytes),
         slices: sample.slices.iter().filter_map(reading).collect(),
     };
     Some(((owner.allocation, owner.rank), reading))
 }
 
+/// Temperatures that a card can have.
+const CELSIUS: RangeInclusive<f64> = -273.0..=10_000.0;
+/// Power that a card can take.
+const WATTS: RangeInclusive<f64> = 0.0..=1_000_000.0;
+/// Most processors that a host can have.
+const PROCESSORS: f64 = 1_000_000.0;
+/// Most of anything that a card can do or be given in a second.
+const PER_SECOND: f64 = 1e18;
+
 fn sensible_device(told: DeviceUse) -> DeviceUse {
     DeviceUse {
-        operations_per_second: sensible(told.operations_per_second),
-        bytes_per_second: sensible(told.bytes_per_second),
+        operations_per_second: sensible_rate(told.operations_per_second, PER_SECOND),
+        bytes_per_second: sensible_rate(told.bytes_per_second, PER_SECOND),
         gate_wait_ratio: sensible(told.gate_wait_ratio).min(1.0),
-        queued_bytes: told.queued_bytes,
+        queued_bytes: sensible_bytes(told.queued_bytes),
     }
 }
 
 fn sensible_slicing(told: TimeSlicing) -> TimeSlicing {
     TimeSlicing {
-        switches_per_round: sensible(told.switches_per_round),
+        switches_per_round: sensible_rate(told.switches_per_round, PER_SECOND),
         competing: tessera_api::agent::sentence(told.competing),
         ..told
     }
 }
 
-/// Nothing in the place of what is no share of time, and no rate.
+/// Nothing in the place of a rate that nothing has.
+fn sensible_rate(told: f64, most: f64) -> f64 {
+    Some(sensible(told)).filter(|rate| *rate <= most).unwrap_or(0.0)
+}
+
+/// Nothing in the place of more memory than any card or host has.
+fn sensible_bytes(told: u64) -> u64 {
+    Some(told).filter(|bytes| *bytes <= limits::MEMORY.0 << 20).unwrap_or(0)
+}
+
+/// Nothing in the place of what is no share of time.
 const fn sensible(share: f64) -> f64 {
     if share.is_finite() && share > 0.0 { share } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_that_nothing_can_have_count_as_nothing() {
+        let device = |rate| DeviceUse { operations_per_second: rate, bytes_per_second: rate, ..DeviceUse::default() };
+        assert_eq!(sensible_device(device(2e9)), device(2e9));
+        for told in [1e300, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(sensible_device(device(told)), device(0.0), "{told}");
+            assert_eq!(sensible_rate(told, PROCESSORS), 0.0, "{told}");
+            assert!(!CELSIUS.contains(&told) || told == -1.0);
+            assert!(!WATTS.contains(&told), "{told}");
+        }
+        assert_eq!((sensible_bytes(80 << 30), sensible_bytes(u64::MAX)), (80 << 30, 0));
+    }
 }
