@@ -11,18 +11,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::unfold;
 use prometheus_client::metrics::gauge::Gauge;
-use tessera_api::Refusal;
 use tessera_api::agent::diagnostic_part;
 use tessera_api::error::LIMIT;
+use tessera_api::fields::duration;
 use tessera_api::reasons::ReasonLayer;
 use tessera_api::v1 as wire;
 use tessera_api::v1::worker_service_server::{WorkerService, WorkerServiceServer};
+use tessera_api::{Refusal, limits};
 use tessera_connection::Inbound;
 use tessera_connection::arriving::{ArrivalLayer, Punctuality};
 use tessera_connection::seated::{Arrival, incoming};
 use tessera_connection::seats::{Guest, Seats};
 use tessera_diagnostics::{Part, Profiler};
-use tessera_ledger::wire::duration_to_wire;
+use tessera_ledger::wire::{FieldError, duration_to_wire};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use tokio_stream::Stream;
@@ -103,7 +104,7 @@ impl WorkerService for LogService {
         &self,
         request: Request<wire::ReadDeviceRequest>,
     ) -> Result<Response<wire::ReadDeviceResponse>, Answer> {
-        let worker = from_ref(&request.into_inner().worker.unwrap_or_default());
+        let worker = worker_of(request.into_inner().worker)?;
         let folder = self.folders.of(worker);
         let told = look(&self.looks, move || device_of(worker, &folder)).await;
         let Reached { address, token, lease } = told.map_err(unreadable)??;
@@ -114,9 +115,9 @@ impl WorkerService for LogService {
         &self,
         request: Request<wire::ReadDiagnosticsRequest>,
     ) -> Result<Response<wire::ReadDiagnosticsResponse>, Answer> {
-        // The member that asks for somebody has judged it.
-        let profile = request.into_inner().profile.and_then(|time| Duration::try_from(time).ok());
-        let profiled = match profile {
+        let within = limits::SHORTEST..=tessera_diagnostics::LONGEST;
+        let profile = request.into_inner().profile.map(|time| duration("profile", &time, &within));
+        let profiled = match profile.transpose().map_err(Refusal::from)? {
             Some(time) => {
                 let profiler = Profiler::take().ok_or_else(Refusal::already_profiled)?;
                 let made = tokio::task::spawn_blocking(move || profiler.part(time)).await;
@@ -138,10 +139,14 @@ impl WorkerService for LogService {
         request: Request<wire::ReadLogsRequest>,
     ) -> Result<Response<Self::ReadLogsStream>, Answer> {
         let request = request.into_inner();
-        let worker = from_ref(&request.worker.unwrap_or_default());
-        let output = match request.stream() {
-            wire::LogStream::Stderr => Output::Stderr,
-            wire::LogStream::Stdout | wire::LogStream::Unspecified => Output::Stdout,
+        let worker = worker_of(request.worker)?;
+        let output = match wire::LogStream::try_from(request.stream) {
+            Ok(wire::LogStream::Stderr) => Output::Stderr,
+            Ok(wire::LogStream::Stdout | wire::LogStream::Unspecified) => Output::Stdout,
+            Err(_) => {
+                let problem = format!("must be stdout (1) or stderr (2), is {}", request.stream);
+                return Err(Refusal::from(FieldError::invalid("stream", problem)).into());
+            }
         };
         let most = self.log_streams;
         let place = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
@@ -168,6 +173,11 @@ async fn look<T: Send + 'static>(places: &Arc<Semaphore>, work: impl FnOnce() ->
         work()
     });
     looked.await.map_err(io::Error::other)
+}
+
+/// The worker that a request names.
+fn worker_of(worker: Option<wire::WorkerRef>) -> Result<WorkerId, Refusal> {
+    Ok(from_ref(&worker.ok_or_else(|| FieldError::missing("worker"))?))
 }
 
 /// The address of a worker's slice server, with its token and lease.

@@ -121,7 +121,7 @@ async fn a_caller_that_is_gone_without_a_word_is_let_go_by_an_agent() {
     let relayed = between.local_addr().expect("it is bound").to_string();
     let calling = tokio::spawn(async move {
         let mut caller = client(&relayed).await;
-        let refused = caller.read_device(wire::ReadDeviceRequest::default()).await.expect_err("no such worker");
+        let refused = caller.read_device(wire::ReadDeviceRequest::default()).await.expect_err("it names no worker");
         (caller, refused)
     });
     let (mut near, _) = between.accept().await.expect("it calls");
@@ -130,7 +130,7 @@ async fn a_caller_that_is_gone_without_a_word_is_let_go_by_an_agent() {
         ended = copy_bidirectional(&mut near, &mut far) => panic!("the connection ended: {ended:?}"),
         called = calling => called.expect("calling does not panic"),
     };
-    assert_eq!(reason_of(&refused), Some(wire::ErrorReason::WorkerUnknown), "{refused:?}");
+    assert_eq!(reason_of(&refused), Some(wire::ErrorReason::InvalidField), "{refused:?}");
     // From here on nothing passes, and nobody closes anything but the agent.
     let _ = timeout(PATIENCE, far.read_to_end(&mut Vec::new())).await.expect("it is closed");
     drop(near);
@@ -156,6 +156,29 @@ async fn bytes_that_are_no_message_are_no_defect_of_an_agent() {
         let path = format!("/tessera.checkpoint.v1.CheckpointService/{method}");
         let status = called(&address, &path, garbage()).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_refuses_requests_that_name_no_worker_or_no_stream() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    let running = start(config(data.path(), &leader)).await;
+    let mut caller = client(&leader.welcome().await.address).await;
+    let field = |answer: Result<(), tonic::Status>| {
+        let refused = answer.expect_err("it makes no sense");
+        assert_eq!(reason_of(&refused), Some(wire::ErrorReason::InvalidField), "{refused:?}");
+        refused.message().split_once(": ").map(|(field, _)| field.to_owned()).unwrap_or_default()
+    };
+    assert_eq!(field(caller.read_logs(wire::ReadLogsRequest::default()).await.map(drop)), "worker");
+    assert_eq!(field(caller.read_device(wire::ReadDeviceRequest::default()).await.map(drop)), "worker");
+    let unknown = wire::ReadLogsRequest { worker: Some(reference(1)), stream: 99, ..Default::default() };
+    assert_eq!(field(caller.read_logs(unknown).await.map(drop)), "stream");
+    for (seconds, nanos) in [(-1, 0), (0, 1), (5, -1), (61, 0)] {
+        let profile = Some(prost_types::Duration { seconds, nanos });
+        let request = wire::ReadDiagnosticsRequest { profile };
+        assert_eq!(field(caller.read_diagnostics(request).await.map(drop)), "profile", "{seconds} s and {nanos} ns");
     }
     running.stop().await;
 }
