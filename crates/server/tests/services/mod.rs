@@ -12,6 +12,7 @@ mod limits;
 mod logs;
 mod map;
 mod membership;
+mod nonsense;
 mod pages;
 mod pool;
 mod replay;
