@@ -113,8 +113,7 @@ pub(crate) async fn wait(
     let limits = MemberLimits::default();
     let seats = Seats::new(SeatLimits { silence: SILENCE, ..limits.seats() }, Gauge::default());
     shown.send_replace(Phase::Nobody(None));
-    let (advertise, name, outbound, shown) =
-        (advertise.to_owned(), name.to_owned(), outbound.clone(), shown.clone());
+    let (advertise, name, outbound, shown) = (advertise.to_owned(), name.to_owned(), outbound.clone(), shown.clone());
     let nobody = Nobody { advertise, name, highest_level, outbound, shown: shown.clone(), told };
     let others = move |request| not_initialized(shown.clone(), request);
     let punctuality = Punctuality { patience: limits.silence, late: refusal::request_came_too_slowly };
@@ -123,9 +122,7 @@ pub(crate) async fn wait(
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .layer(ReasonLayer)
         .layer(ArrivalLayer(punctuality))
-        .add_routes(Routes::from(
-            Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(others),
-        ))
+        .add_routes(Routes::from(Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(others)))
         .serve_with_incoming_shutdown(incoming(inbound, seats), closing.clone().cancelled_owned());
     // It goes on answering the call that named it while the member starts.
     let serving = tokio::spawn(serving);

@@ -14,9 +14,9 @@ const OF_NOTES: u64 = 10;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     settled: BTreeMap<WorkerId, Settled>,
-    /// Those whose output is kept, the oldest first.
+    /// Workers whose output is kept, the oldest first.
     kept: BTreeSet<(u64, WorkerId)>,
-    /// Those of which only the note is left, the oldest first.
+    /// Workers of which only the note is left, the oldest first.
     notes: BTreeSet<(u64, WorkerId)>,
     bytes: u64,
     /// True once those that earlier agents settled are among them.
@@ -49,7 +49,7 @@ impl Known {
         self.bytes -= bytes;
     }
 
-    /// Those of which something is to go because its time is over.
+    /// Workers of which something is to go because its time is over.
     pub fn due(&self, usual: Option<Duration>, now: u64) -> Vec<(WorkerId, Settled)> {
         let is_over = |settled: &Settled| settled.expiry(usual).is_some_and(|expiry| expiry <= now);
         let is_done = |settled: &Settled| settled.removed && settled.is_remembered(now);

@@ -10,7 +10,7 @@ use super::messages::{Heard, Sighting};
 /// Comparisons that count: a clock that is set is known anew after so many heartbeats.
 const COMPARED: usize = 16;
 
-/// How far a node's clock is ahead of log time, as its last heartbeats say.
+/// The lead of a node's clock over log time, as its last heartbeats say.
 #[derive(Debug, Default)]
 pub(super) struct NodeClock {
     ahead_ms: VecDeque<i64>,

@@ -89,6 +89,6 @@ mod tests {
         assert_eq!(here.place(0x7f00), None, "nothing of a file");
         let twice = Maps::read("0-10 r--p 0 0 0 /p\n20-30 r--p 0 0 0 /p\n30-40 r-xp 0 0 0 /p\n");
         assert_eq!(twice.place(0x38), Some(("/p", 0x18)));
-        assert_eq!(here.unwalkable(), [0x8000..0x9000]);
+        assert_eq!(here.unwalkable(), std::slice::from_ref(&(0x8000..0x9000)));
     }
 }

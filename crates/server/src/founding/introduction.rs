@@ -87,7 +87,7 @@ pub(crate) fn call(member: &mut Member, name: String) {
     }
 }
 
-/// What the process at `address` says of itself.
+/// Asks the process at `address` for its status.
 ///
 /// # Errors
 /// [`IntroduceError`]: what is not known of a process that cannot be asked must not be taken for good.
