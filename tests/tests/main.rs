@@ -13,6 +13,7 @@ mod disk;
 mod doctor;
 mod driver;
 mod dumped_moves;
+mod ends;
 mod exhaust;
 mod fallback;
 mod first_hour;

@@ -52,13 +52,13 @@ fn tell(child: &Child, signal: Signal) -> Result<()> {
 }
 
 /// A pool of one member whose work outlives an outage of it.
-async fn pool_of_one() -> Result<Pool> {
-    Pool::start(Options { members: 1, lease: [1_000, 60_000, 70_000, 90_000], ..Options::default() }).await
+pub(crate) fn one_member() -> Options {
+    Options { members: 1, lease: [1_000, 60_000, 70_000, 90_000], ..Options::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_stays_with_a_job_stays_through_an_outage() -> Result<()> {
-    let mut pool = pool_of_one().await?;
+    let mut pool = Pool::start(one_member()).await?;
     let client = pool.client();
     let flag = pool.shared_folder("flag")?.join("go");
     // The first attempt ends in the outage, and has said nothing on standard error by then.
@@ -104,35 +104,6 @@ async fn who_stays_with_a_job_stays_through_an_outage() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_tells_job_run_to_end_has_its_job_cancelled() -> Result<()> {
-    let pool = pool_of_one().await?;
-    let client = pool.client();
-    let program = binary();
-    let program = program.to_str().context("a path of text")?;
-    for (job, signal, code) in [(1, Signal::SIGTERM, 143), (2, Signal::SIGHUP, 129), (3, Signal::SIGINT, 130)] {
-        // Whoever runs this test may have been started to ignore some of them.
-        let listens = ["--default-signal", program, "job", "run", "--", "sleep", "600"];
-        let mut runs = begin(&pool, "env", &listens)?;
-        wait_for(&client, job, JobState::Running).await?;
-        tell(&runs, signal)?;
-        if signal != Signal::SIGINT {
-            says(&mut said_by(&mut runs)?, "cancelling the job").await?;
-            // As `timeout` and closing terminals do; it may be over by now.
-            let _ = tell(&runs, signal);
-        }
-        assert_eq!(runs.wait().await?.code(), Some(code));
-        assert_eq!(get(&client, job).await?.state(), JobState::Cancelled);
-    }
-    let ignores = "trap '' HUP; exec \"$0\" job run -- sleep 600";
-    let mut runs = begin(&pool, "sh", &["-c", ignores, program])?;
-    wait_for(&client, 4, JobState::Running).await?;
-    tell(&runs, Signal::SIGHUP)?;
-    tell(&runs, Signal::SIGTERM)?;
-    assert_eq!(runs.wait().await?.code(), Some(143), "started as by nohup, it hears no SIGHUP");
-    cancelled(&client, 4).await
-}
-
 async fn cancelled(client: &Client, job: u64) -> Result<()> {
     until("the job to be cancelled", async || {
         (get(client, job).await.ok()?.state() == JobState::Cancelled).then_some(())
@@ -142,7 +113,7 @@ async fn cancelled(client: &Client, job: u64) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_run_hears_signals_while_nobody_reads_its_output() -> Result<()> {
-    let pool = pool_of_one().await?;
+    let pool = Pool::start(one_member()).await?;
     let program = binary();
     let program = program.to_str().context("a path of text")?;
     let prints = ["--default-signal", program, "job", "run", "--", "sh", "-c", "while :; do echo output; done"];
