@@ -28,10 +28,18 @@ impl Service {
 
     /// One whose log goes to `log`.
     fn logging_into(log: impl Into<Stdio>, folder: &Path, arguments: &[&str]) -> Self {
+        // Whoever runs this test may have been started to ignore some signals.
+        Self::started_by(&["env", "--default-signal"], log, folder, arguments)
+    }
+
+    /// One that another program starts.
+    fn started_by(starter: &[&str], log: impl Into<Stdio>, folder: &Path, arguments: &[&str]) -> Self {
         let path = folder.join("notify");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let child = Command::new(env!("CARGO_BIN_EXE_tessera"))
+        let child = Command::new(starter[0])
+            .args(&starter[1..])
+            .arg(env!("CARGO_BIN_EXE_tessera"))
             .args(arguments)
             .arg("--data-dir")
             .arg(folder.join("data"))
@@ -57,7 +65,11 @@ impl Service {
 
     /// Ends it in order; what it says last.
     fn end(&mut self) -> Vec<String> {
-        self.signal(Signal::SIGTERM);
+        self.end_by(Signal::SIGTERM)
+    }
+
+    fn end_by(&mut self, signal: Signal) -> Vec<String> {
+        self.signal(signal);
         let said = std::iter::from_fn(|| Some(self.says())).take_while(|word| word != "STOPPING=1").collect();
         assert!(self.child.wait().expect("it ends").success());
         said
@@ -88,6 +100,42 @@ fn a_member_is_ready_when_it_can_be_reached_and_feeds_the_watchdog_until_it_ends
         assert_eq!(member.says(), "WATCHDOG=1");
     }
     assert!(member.end().iter().all(|word| word == "WATCHDOG=1"));
+}
+
+/// A member, and the agent of a node, that nobody else is there for.
+fn daemons() -> [Vec<String>; 2] {
+    let (listen, nobody) = (format!("127.0.0.1:{}", closed_port()), format!("127.0.0.1:{}", closed_port()));
+    let member = ["server", "--listen", &listen];
+    let agent = ["agent", "--name", "n", "--no-cards", "--run-as", "agent", "--server", &nobody];
+    [member.map(str::to_owned).into(), agent.map(str::to_owned).into()]
+}
+
+#[test]
+fn members_and_agents_end_in_order_by_whatever_tells_them_to() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        for arguments in daemons() {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut daemon = Service::start(folder.path(), &arguments);
+            assert_eq!(daemon.says(), "READY=1");
+            daemon.end_by(signal);
+        }
+    }
+}
+
+#[test]
+fn members_and_agents_that_were_started_to_outlive_their_terminal_do() {
+    for arguments in daemons() {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut daemon = Service::started_by(&["nohup"], Stdio::inherit(), folder.path(), &arguments);
+        assert_eq!(daemon.says(), "READY=1");
+        daemon.signal(Signal::SIGHUP);
+        for _ in 0..3 {
+            assert_eq!(daemon.says(), "WATCHDOG=1");
+        }
+        daemon.end();
+    }
 }
 
 #[test]
