@@ -37,6 +37,7 @@ mod submissions;
 mod top;
 mod traces;
 mod transparent;
+mod unwritten;
 mod upgrade;
 mod usage;
 mod used;

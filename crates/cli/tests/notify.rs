@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::program::{full, stuffed, unread};
+use super::unwritten::{full, stuffed, unread};
 
 /// The longest time that anything may take here.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,17 +1,13 @@
 //! The program from outside: help, errors and exit codes, without any control plane.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-
-use nix::fcntl::{FcntlArg, fcntl};
+use std::process::{Command, Output};
 
 /// The program with a configuration folder of its own and nothing of this environment.
-fn command(folder: &Path, arguments: &[&str]) -> Command {
+pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tessera"));
     command.args(arguments).env_clear().env("HOME", folder).env("COLUMNS", "100");
     command
@@ -21,7 +17,7 @@ fn tessera(folder: &Path, arguments: &[&str]) -> Output {
     command(folder, arguments).output().expect("the program starts")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
@@ -31,106 +27,8 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().expect("it was not killed"), text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs the program with its output into `out`; answers its exit code, and what it says on standard error.
-fn run_into(out: impl Into<Stdio>, arguments: &[&str]) -> (i32, String) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let output = command(folder.path(), arguments).stdout(out).output().expect("the program starts");
-    (output.status.code().expect("it was not killed"), text(&output.stderr))
-}
-
-/// A device that is always full.
-pub fn full() -> File {
-    File::options().write(true).open("/dev/full").expect("every Linux has it")
-}
-
-/// A pipe that nobody reads any more.
-pub fn unread() -> PipeWriter {
-    pipe().expect("a pipe").1
-}
-
-/// A full pipe that its reader holds open and does not read.
-pub fn stuffed() -> (PipeReader, PipeWriter) {
-    let (reader, mut writer) = pipe().expect("a pipe");
-    let size = fcntl(&writer, FcntlArg::F_GETPIPE_SZ).expect("pipes have a size");
-    writer.write_all(&vec![b'x'; usize::try_from(size).expect("a size")]).expect("there is as much room");
-    (reader, writer)
-}
-
-/// Commands that answer without a control plane.
-const ANSWERED: [&[&str]; 7] = [
-    &["version"],
-    &["--version"],
-    &["--help"],
-    &["job", "run", "--help"],
-    &["schema"],
-    &["completions", "bash"],
-    &["context", "use", "here", "--server", "127.0.0.1:1"],
-];
-
-#[test]
-fn an_answer_for_which_there_is_no_room_ends_with_eight_and_says_so() {
-    for arguments in ANSWERED {
-        let (code, err) = run_into(full(), arguments);
-        assert_eq!(code, 8, "{arguments:?}: {err}");
-        assert!(err.starts_with("error: the output cannot be written\n  why: No space left"), "{arguments:?}: {err}");
-    }
-}
-
-#[test]
-fn an_answer_that_nobody_reads_ends_quietly_as_one_that_sigpipe_ended() {
-    for arguments in ANSWERED {
-        assert_eq!(run_into(unread(), arguments), (141, String::new()), "{arguments:?}");
-    }
-}
-
-#[test]
-fn a_failure_that_cannot_be_said_ends_as_one_that_can() {
-    let server = format!("127.0.0.1:{}", closed_port());
-    let failing: [(&[&str], i32); 5] = [
-        (&["job", "list", "-s", &server, "--timeout", "1s"], 5),
-        (&["job", "list", "-vv", "-s", &server, "--timeout", "1s"], 5),
-        (&["cluster", "status", "-s", &server, "--timeout", "1s"], 5),
-        (&["job", "sumbit"], 2),
-        (&["context", "use", "nowhere"], 3),
-    ];
-    for (arguments, code) in failing {
-        for err in [Stdio::from(full()), Stdio::from(unread())] {
-            let folder = tempfile::tempdir().expect("a folder");
-            let ended = command(folder.path(), arguments).stdout(unread()).stderr(err).status();
-            assert_eq!(ended.expect("the program starts").code(), Some(code), "{arguments:?}");
-        }
-    }
-}
-
-#[test]
-fn who_holds_standard_error_and_does_not_read_it_holds_nothing_up() {
-    let server = format!("127.0.0.1:{}", closed_port());
-    let folder = tempfile::tempdir().expect("a folder");
-    let (_reader, err) = stuffed();
-    let arguments = ["job", "list", "-vv", "-s", &server, "--timeout", "1s"];
-    let ended = command(folder.path(), &arguments).stderr(err).status();
-    assert_eq!(ended.expect("the program starts").code(), Some(5));
-}
-
-#[test]
-fn a_judge_that_cannot_be_answered_is_output_that_cannot_be_written() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let asked = folder.path().join("asked");
-    std::fs::write(&asked, "N,alpha,16000,65536,2,T4\nS\nA,0,whole,4000,1024,2,1000,\n").expect("writable");
-    let judged = |out: Stdio| {
-        let mut simulate = command(folder.path(), &["simulate", "--online", "--policy", "best-fit"]);
-        let ended = simulate.stdin(File::open(&asked).expect("written")).stdout(out).output();
-        let ended = ended.expect("the program starts");
-        (ended.status.code().expect("it was not killed"), text(&ended.stderr))
-    };
-    let (code, err) = judged(full().into());
-    assert_eq!(code, 8, "{err}");
-    assert!(err.starts_with("error: the output cannot be written"), "{err}");
-    assert_eq!(judged(unread().into()), (141, String::new()));
-}
-
 /// A port of loopback where nobody listens.
-fn closed_port() -> u16 {
+pub fn closed_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
