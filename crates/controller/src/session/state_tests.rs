@@ -265,7 +265,7 @@ fn a_lease_lasts_as_long_as_the_pool_says() {
         assert_eq!(stage.ledger.apply(Command::SetConfig { config, expected: None }), Outcome::Done);
         let now = tokio::time::Instant::now();
         let granted = Leases::new(now, &stage.ledger.state).grant(node, now, &stage.ledger.state);
-        let beat = Heartbeat { sequence: factor, sent_at_boottime_ms: 1_000 };
+        let beat = Heartbeat { sequence: factor, sent_at_boottime_ms: 1_000, sent_at: LogTime(0) };
         let grant = leases(&stage.on(Event::Leased(beat, granted))).pop().expect("it is granted");
         assert_eq!((grant.stop_after_ms, grant.kill_after_ms), (4_000 * factor, 6_000 * factor));
         let every = grant.heartbeat_interval.map(|every| every.seconds);
