@@ -109,7 +109,7 @@ impl Refusal {
     /// A profile of a process is asked for while another one is made.
     #[must_use]
     pub fn already_profiled() -> Self {
-        let message = "another profile of this process is being made, and there is one at a time; try again in a minute, \
+        let message = "another profile of this process is being made, one at a time; try again in a minute, \
                        or ask without a profile";
         Self::new(ErrorReason::Overloaded, message)
     }

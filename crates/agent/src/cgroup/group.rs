@@ -370,7 +370,7 @@ fn collect_pids(folder: &Path, pids: &mut Vec<i32>) {
 }
 
 /// Returns whether an error says that the group no longer exists.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 

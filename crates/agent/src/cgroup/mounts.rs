@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::group::is_gone;
+
 /// The group, below an agent's, of its supervisors.
 const SUPERVISORS: &str = "supervisors";
 /// The group of all agents of a machine, unless they are configured otherwise.
@@ -111,7 +113,7 @@ pub fn remove_empty_groups(hierarchies: &Hierarchies, root: &str) {
 pub(super) fn while_removed<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..TRIES {
         match make() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_gone(&error) => {}
             made => return made,
         }
     }

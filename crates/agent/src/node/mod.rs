@@ -7,7 +7,7 @@
 //! * a higher term is kept on disk before anything of it is obeyed;
 //! * a worker is started at most once per (allocation, epoch, rank), only under a valid lease, and only when no older
 //!   allocation of the same rank is left alive here (law L2);
-//! * so many workers start at a time, and the first of a small job before the rest of a large gang; stops wait for none;
+//! * so many workers start at a time, the first of a small job before the rest of a large gang; stops wait for none;
 //! * reconciliation goes both ways: what complete orders do not name is stopped and reported; what they name and is not
 //!   there any more is reported, never started again;
 //! * a report is sent again until it is acknowledged; a stopped worker is forgotten only after that;

@@ -75,7 +75,7 @@ mod tests {
     fn a_place_is_told_apart_from_where_its_file_lies() {
         let at = |begin: usize| {
             Maps::read(&format!(
-                "{:x}-{:x} r--p 00000000 08:01 42                         /opt/a program\n{:x}-{:x} r-xp 00001000 08:01 42 \
+                "{:x}-{:x} r--p 00000000 08:01 42              /opt/a program\n{:x}-{:x} r-xp 00001000 08:01 42 \
                  /opt/a program\n7f00-7fff rw-p 00000000 00:00 0 \n8000-9000 r-xp 00000000 08:01 7   /lib/libc.so.6\n",
                 begin,
                 begin + 0x100,

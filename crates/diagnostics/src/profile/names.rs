@@ -1,7 +1,7 @@
 //! Names of the functions at addresses, by a short-lived process of the same program.
 //!
-//! It is asked with lines on its standard input, each a place: how far into a file, and which. The files lie elsewhere in
-//! its memory, and are the same.
+//! It is asked with lines on its standard input, each a place: how far into a file, and which. The files lie elsewhere
+//! in its memory, and are the same.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
@@ -14,8 +14,8 @@ pub const WORD: &str = "name-addresses";
 /// The first line of its answer. A program that does not know the word, as the tests of libraries do not, says another.
 const ANSWER: &str = "names of addresses";
 
-/// The functions at addresses, with those that were inlined there, outermost first and separated by semicolons. What has
-/// no name has its file's, and how far into it.
+/// The functions at addresses, with those that were inlined there, outermost first and separated by semicolons. What
+/// has no name has its file's, and how far into it.
 pub(super) fn of(maps: &Maps, addresses: &[usize]) -> HashMap<usize, String> {
     let places: Vec<(usize, &str, usize)> = addresses
         .iter()

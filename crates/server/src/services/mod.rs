@@ -56,7 +56,7 @@ const REHEARSALS_WAITING: usize = 32;
 
 /// Backups that are read from a member at once; each keeps a state of the ledger as long as its reader takes.
 const SAVES: usize = 2;
-/// Questions about this process that are answered at the same time; further ones wait. A profile takes no place of them.
+/// Questions about this process that are answered at the same time; further ones wait. A profile takes no place.
 const DIAGNOSES: usize = 1;
 
 /// Leave to keep a stream, free again when it is dropped.
