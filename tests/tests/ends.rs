@@ -19,7 +19,7 @@ use tokio::process::Command;
 
 use crate::stays::one_member;
 
-/// What becomes of a command that nobody reads any more.
+/// The fate of a command that nobody reads any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unread {
     /// Ends with 141 at once, also while it has nothing to print.

@@ -112,7 +112,7 @@ const TYPED: [(&str, Option<i32>); 76] = [
     ("version", None),
 ];
 
-/// What is typed wrongly, or about what is not there.
+/// Words that are typed wrongly, or about what is not there.
 const REFUSED: [(&str, Option<i32>); 2] = [("job sumbit", Some(2)), ("context use nowhere", Some(3))];
 
 /// Something to write to, and what is wrong with it.

@@ -10,8 +10,8 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 
 /// A token that is cancelled by the first SIGTERM, SIGHUP or SIGINT, but for those that the process was started to
-/// ignore; a SIGINT after that ends the process on the spot. A terminal that is closed sends SIGHUP: what was started in
-/// it ends in order, too.
+/// ignore; a SIGINT after that ends the process on the spot. A terminal that is closed sends SIGHUP: what was started
+/// in it ends in order, too.
 ///
 /// # Errors
 /// A [`Failure`] when signals cannot be received.

@@ -9,8 +9,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::exit::Exit;
 
 /// Ends this process, as SIGPIPE would, once nobody reads its output any more, also while it has nothing to say: in
-/// `tessera job events --follow | grep -m 1 completed` it would stay until the next event otherwise. A terminal that goes
-/// away says so by SIGHUP.
+/// `tessera job events --follow | grep -m 1 completed` it would stay until the next event otherwise. A terminal that
+/// goes away says so by SIGHUP.
 pub fn end_without_reader() {
     if io::stdout().is_terminal() {
         return;

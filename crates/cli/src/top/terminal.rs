@@ -41,7 +41,7 @@ pub async fn show(
     palette: Palette,
     signals: &mut Signals,
 ) -> io::Result<Option<Signal>> {
-    // Never dropped: it says on standard error that the cursor cannot be shown, and panics where that cannot be written.
+    // Never dropped: it says on standard error that the cursor cannot be shown, and panics where that cannot be said.
     let mut terminal = ManuallyDrop::new(ratatui::try_init()?);
     let _restored = Restored;
     let (say, wants) = watch::channel(state.wants());
