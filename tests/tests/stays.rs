@@ -132,7 +132,7 @@ async fn job_run_hears_signals_while_nobody_reads_its_output() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_here_gives_its_card_back_through_an_outage() -> Result<()> {
     const LINE: &str = "echo begun; exec sleep 600";
-    let mut pool = pool_of_one().await?;
+    let mut pool = Pool::start(one_member()).await?;
     let client = pool.client();
     let program = binary();
     let program = program.to_str().context("a path of text")?;
