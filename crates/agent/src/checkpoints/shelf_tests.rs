@@ -194,7 +194,7 @@ async fn a_stranger_without_the_ticket_is_given_nothing() {
     let from = source(&part(1), &stranger, vec![one.served().await]);
     let refused = two.shelf.fetch_once(&id_of(&part(1)), &from, &two.data.path().join("x"), None).await;
     let Unusable { why, message } = refused.expect_err("it is refused");
-    assert!(why == Hindrance::Away && message.contains("refuses"), "{message}");
+    assert!(why == Hindrance::Away && message.contains("is not given out"), "{message}");
 }
 
 #[tokio::test]

@@ -114,6 +114,7 @@ async fn a_watch_lists_what_there_is_and_then_tells_what_happens() {
 #[tokio::test]
 async fn a_list_is_complete_before_its_first_event_however_much_happens_meanwhile() {
     let cluster = Cluster::of(1).await;
+    node(&cluster, "n0", &[10]).await;
     let clients = cluster.members[0].clients.clone();
     for _ in 0..50 {
         submit(&clients, 1).await;

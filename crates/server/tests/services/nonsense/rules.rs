@@ -14,7 +14,7 @@ pub enum Rule {
 }
 
 /// The fields with a rule of their own, by message and path; a `*` stands for any beginning or end.
-pub const RULES: [(&str, Rule); 33] = {
+pub const RULES: [(&str, Rule); 34] = {
     use Rule::{ForPrograms, Says, Taken};
     [
         ("*.request_id", Says(ErrorReason::RequestIdInvalid)),
@@ -47,6 +47,7 @@ pub const RULES: [(&str, Rule); 33] = {
         ("Hello.workers.not_saved", Taken("it is cut: that a worker ended is more than the sentence on it")),
         ("Hello.workers.started_at", Taken("it is not read")),
         ("Hello.workers.stopped_at", Taken("it is not read")),
+        ("Hello.workers.exited_at", Taken("it counts as not known")),
         ("Hello.workers.saved.sequence", Taken("a part that the ledger does not want is not taken")),
         ("Hello.workers.saved.progress", Taken("any number is one: the program counts")),
         ("Hello.workers.saved.bytes", Taken("any number is one: it is shown as it is said")),
