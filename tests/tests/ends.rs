@@ -77,8 +77,8 @@ fn row_of(name: &str) -> Row {
     ROWS.into_iter().find(|row| row.name == name).expect("it has one")
 }
 
-/// The live view is only there in a terminal. The screen that it takes is the sign that it stays.
-const TOP: Row = row("top", "top", "\u{1b}[?1049h", ("", None), Unread::Unnoticed);
+/// The live view is only there in a terminal. What it draws is the sign that it stays.
+const TOP: Row = row("top", "top", "tessera", ("", None), Unread::Unnoticed);
 
 /// Commands that stay and have their ends in other tests: those of the device, of the simulation, and daemons.
 const ELSEWHERE: [&str; 7] =

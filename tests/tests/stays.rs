@@ -127,23 +127,3 @@ async fn job_run_hears_signals_while_nobody_reads_its_output() -> Result<()> {
     assert_eq!(runs.wait().await?.code(), Some(130), "it leaves what nobody reads");
     Ok(())
 }
-
-/// The card of a program that runs on this host is given back when its program ends while nobody answers.
-#[tokio::test(flavor = "multi_thread")]
-async fn run_here_gives_its_card_back_through_an_outage() -> Result<()> {
-    const LINE: &str = "echo begun; exec sleep 600";
-    let mut pool = Pool::start(one_member()).await?;
-    let client = pool.client();
-    let program = binary();
-    let program = program.to_str().context("a path of text")?;
-    let words = ["--default-signal", program, "run", "--here", "--tflops", "1", "--", "sh", "-c", LINE];
-    let mut runs = begin(&pool, "env", &words)?;
-    let mut output = BufReader::new(runs.stdout.take().context("no output")?).lines();
-    assert_eq!(output.next_line().await?.as_deref(), Some("begun"));
-    pool.kill_member(0);
-    tell(&runs, Signal::SIGTERM)?;
-    waits(&mut runs).await?;
-    pool.start_member(0)?;
-    assert_eq!(runs.wait().await?.code(), Some(143));
-    cancelled(&client, 1).await
-}
