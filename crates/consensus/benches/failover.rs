@@ -5,6 +5,7 @@
 //! It measures elections, not disks: the figure with real processes and synced writes comes from the chaos suite.
 
 #![expect(clippy::print_stdout, reason = "what a developer runs by hand prints for its developer")]
+#![allow(clippy::panic, reason = "so it fails for its developer")]
 
 #[allow(dead_code)]
 #[path = "../tests/cluster/harness.rs"]

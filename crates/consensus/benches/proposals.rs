@@ -4,6 +4,7 @@
 //! It shows what consensus itself costs; with real disks each entry also waits for a synced write.
 
 #![expect(clippy::print_stdout, reason = "what a developer runs by hand prints for its developer")]
+#![allow(clippy::panic, reason = "so it fails for its developer")]
 
 #[allow(dead_code)]
 #[path = "../tests/cluster/harness.rs"]

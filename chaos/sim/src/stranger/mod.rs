@@ -108,7 +108,7 @@ impl Stranger {
     pub fn step(&mut self) {
         self.beside.step();
         let refused = self.beside.pool().and_then(|pool| pool.status().borrow().refused.clone());
-        if refused.is_some_and(|refused| refused.why.starts_with("two processes speak for member")) {
+        if refused.is_some_and(|refused| refused.to_string().contains("two processes speak for member")) {
             self.notes.see(DOUBLED);
         }
         if let Some(pretender) = &mut self.pretender {
