@@ -37,7 +37,7 @@ pub(crate) use introduction::{call, introduced_as, status_of};
 use self::founders::Founders;
 use crate::grpc::KEEP_ALIVE;
 use crate::limits::MemberLimits;
-use crate::phase::Phase;
+use crate::phase::{Phase, TakenFor};
 use crate::services::{Answers, refusal};
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
@@ -161,22 +161,19 @@ async fn not_initialized(shown: watch::Sender<Phase>, request: http::Request<Axu
         && let Ok(Ok(called)) = timeout(PAUSE, to_bytes(body, CALL_BYTES)).await
         && let Some(member) = addressee(&called)
     {
-        shown.send_if_modified(|phase| note_call(phase, member));
+        shown.send_modify(|phase| note_call(phase, member));
     }
     let refusal = shown.borrow().refusal();
     Status::from(refusal).into_http()
 }
 
-/// Notes that others take this process for a member; returns whether that is news.
-fn note_call(phase: &mut Phase, member: Identity) -> bool {
-    match phase {
-        Phase::Nobody(known) if known.as_ref() != Some(&member) => {
-            tracing::warn!("this process has an empty data folder, and others take it for {member}");
-            *known = Some(member);
-            true
-        }
-        _ => false,
+/// Notes that others take this process for a member, and warns of what is new.
+fn note_call(phase: &mut Phase, member: Identity) {
+    let Phase::Nobody(known) = phase else { return };
+    if known.as_ref().is_none_or(|known| known.member != member || !known.is_fresh()) {
+        tracing::warn!("this process has an empty data folder, and others take it for {member}");
     }
+    *known = Some(TakenFor { member, heard: Instant::now() });
 }
 
 impl Nobody {
@@ -259,7 +256,7 @@ impl ClusterService for Nobody {
             role: v1::MemberRole::Learner.into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             highest_level: self.highest_level.number(),
-            refused: self.shown.borrow().lost_folder().unwrap_or_default(),
+            refused: self.shown.borrow().lost_folder().map(|lost| lost.to_string()).unwrap_or_default(),
             ..v1::GetClusterStatusResponse::default()
         }))
     }

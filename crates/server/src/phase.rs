@@ -1,9 +1,12 @@
 //! The phase of a process of the control plane: what its pages say before there is a pool to ask, and afterwards.
 
+use std::time::Duration;
+
 use tessera_api::Refusal;
 use tessera_api::v1::ErrorReason;
 use tessera_consensus::Identity;
 use tessera_controller::pool::PoolHandle;
+use tokio::time::Instant;
 
 use crate::services::readiness::{NotReady, Readiness};
 
@@ -14,9 +17,26 @@ pub enum Phase {
     #[default]
     Starting,
     /// Its data folder is new: it waits to be made a member. Others may call it as one that it was.
-    Nobody(Option<Identity>),
+    Nobody(Option<TakenFor>),
     /// It is a member, until it ends.
     Member(PoolHandle),
+}
+
+/// The member that others take a process for.
+#[derive(Clone, Debug)]
+pub struct TakenFor {
+    pub member: Identity,
+    /// The time of the newest call for it.
+    pub heard: Instant,
+}
+
+/// The time for which such a call counts: others ask every few seconds for as long as they know the member.
+const FRESH: Duration = Duration::from_secs(30);
+
+impl TakenFor {
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.heard.elapsed() < FRESH
+    }
 }
 
 impl Phase {
@@ -36,16 +56,17 @@ impl Phase {
     pub fn readiness(&self) -> Result<(), NotReady> {
         match self {
             Self::Starting => Err(NotReady::Starting),
-            Self::Nobody(None) => Err(NotReady::NotAdmitted),
-            Self::Nobody(Some(member)) => Err(NotReady::FolderLost { taken_for: member.clone() }),
+            Self::Nobody(_) => Err(self.lost_folder().unwrap_or(NotReady::NotAdmitted)),
             Self::Member(pool) => Readiness::of(pool.clone()).check(),
         }
     }
 
-    /// The sentence of a process that others take for a member, though its data folder is empty.
-    pub(crate) fn lost_folder(&self) -> Option<String> {
+    /// The word of a process that others take for a member, though its data folder is empty: as long as they do.
+    pub(crate) fn lost_folder(&self) -> Option<NotReady> {
         match self {
-            Self::Nobody(Some(member)) => Some(NotReady::FolderLost { taken_for: member.clone() }.to_string()),
+            Self::Nobody(Some(taken)) if taken.is_fresh() => {
+                Some(NotReady::FolderLost { taken_for: taken.member.clone() })
+            }
             _ => None,
         }
     }
@@ -53,13 +74,15 @@ impl Phase {
     /// The answer to a question that nobody is there to answer. Only who waits to be made a member advises that: from a
     /// member that is starting it would found a second cluster.
     pub(crate) fn refusal(&self) -> Refusal {
+        if let Some(lost) = self.lost_folder() {
+            return Refusal::new(ErrorReason::NotInitialized, lost.to_string());
+        }
         match self {
-            Self::Nobody(None) => {
+            Self::Nobody(_) => {
                 let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add the \
                                 process to it with tessera cluster member add";
                 Refusal::new(ErrorReason::NotInitialized, sentence)
             }
-            Self::Nobody(Some(_)) => Refusal::new(ErrorReason::NotInitialized, self.lost_folder().unwrap_or_default()),
             Self::Member(pool) if pool.is_stopping() => {
                 Refusal::new(ErrorReason::MemberStopped, "this member is stopping; go on at another one")
             }

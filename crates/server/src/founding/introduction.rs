@@ -38,6 +38,9 @@ pub enum IntroduceError {
          with an empty data folder"
     )]
     Stranger { address: String },
+    /// The connection broke, or what came over it was no answer.
+    #[error("{address} gave no answer of a server: it has ended meanwhile, or is another program; see what runs there")]
+    NoAnswer { address: String },
     /// It did not answer in time.
     #[error("{address} did not answer in time; see whether a server runs there, and look at its log")]
     TooLate { address: String },
@@ -50,7 +53,7 @@ impl IntroduceError {
         let address = address.to_owned();
         match status.code() {
             Code::Unimplemented => Self::Stranger { address },
-            _ if status.source().is_some() => Self::Stranger { address },
+            _ if status.source().is_some() => Self::NoAnswer { address },
             _ => Self::Refused { address, status: Box::new(status) },
         }
     }

@@ -187,7 +187,7 @@ async fn what_cannot_become_a_member_is_refused_at_once_with_what_it_is() {
     let cases = [
         ("127.0.0.1:1".to_owned(), "was not reached"),
         (elsewhere, "it is a member of the cluster another"),
-        (other.members[0].address.clone(), "it is member 1 of this cluster already"),
+        (other.members[0].address.clone(), "it was introduced as member 1 of this cluster already"),
         (agent.address.to_string(), "is no server of Tessera, but an agent"),
         (page_address, "127.0.0.1"),
     ];

@@ -142,8 +142,9 @@ impl ClusterApi {
             return Err(not_made_member(address, format!("it is a member of the cluster {found}; {anew}")));
         }
         let introduced = !found.is_empty();
-        if introduced && (status.admitted || status.member_id != id.0) {
-            let who = format!("it is member {} of this cluster already, or was it; {anew}", status.member_id);
+        // One that has the next id was being added when the leader was lost that did so.
+        if introduced && status.member_id != id.0 {
+            let who = format!("it was introduced as member {} of this cluster already; {anew}", status.member_id);
             return Err(not_made_member(address, who));
         }
         let in_force = self.desk.pool.view().current().level();

@@ -150,8 +150,8 @@ fn expired(location: &Location, status: Status) -> Status {
         return status;
     }
     let sentence = format!(
-        "the output of attempt {} was kept on node {:?} as long as its job, its node or the pool says, and nothing of it \
-         is there any more",
+        "nothing of the output of attempt {} is on node {:?} any more: it was kept as long as its job, its node or the \
+         pool says, or the data folder of that node was removed",
         location.attempt, location.node
     );
     refusal::because(ErrorReason::OutputExpired, sentence)
