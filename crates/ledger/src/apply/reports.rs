@@ -221,8 +221,8 @@ impl State {
     /// explains the others.
     fn explains(&self, job: &Job, allocation: &Allocation, (rank, exit): (Rank, &WorkerExit), ending: Ending) -> bool {
         let cause = exit.cause;
-        let failed = matches!(job.ending, Some(Ending::Failed | Ending::Retry))
-            && matches!(job.reason, Reason::NonZeroExit { .. } | Reason::Signalled { .. });
+        let failed = job.state == JobState::Completing && matches!(job.ending, Some(Ending::Failed | Ending::Retry));
+        let by_program = matches!(job.reason, Reason::NonZeroExit { .. } | Reason::Signalled { .. });
         let lost = matches!(cause, StopCause::LeaseExpired | StopCause::NodeFault | StopCause::PortTaken)
             && ending == Ending::Requeue;
         let is_own = |exit: &WorkerExit| matches!(exit.cause, StopCause::Exited | StopCause::OutOfMemory);
@@ -234,8 +234,9 @@ impl State {
             let decided = allocation.worker(first).and_then(|worker| worker.exit.as_ref()).filter(|exit| is_own(exit));
             decided.is_some_and(|decided| exit.ended_at != LogTime(0) && exit.ended_at < decided.ended_at)
         };
-        let explained = |first| served(first) || came_later(first);
-        failed && job.state == JobState::Completing && (lost || by_itself && first.is_some_and(explained))
+        let by_itself_too = by_program || job.reason == Reason::OutOfMemory;
+        let explained = |first| by_program && served(first) || by_itself_too && came_later(first);
+        failed && (by_program && lost || by_itself && first.is_some_and(explained))
     }
 
     /// An attempt did not end as it seemed, but as `reason` says.
