@@ -57,10 +57,8 @@ impl Remote {
             (Code::DataLoss | Code::OutOfRange, Some(id)) => {
                 Error::Damaged { place, id: *id, problem: status.message().to_owned() }
             }
-            (Code::PermissionDenied | Code::Unauthenticated, Some(id)) => Error::NotGiven { place, id: *id },
-            (Code::PermissionDenied | Code::Unauthenticated, None) => {
-                Error::Refused { place, source: Box::new(status) }
-            }
+            (Code::PermissionDenied, Some(id)) => Error::NotGiven { place, id: *id },
+            (Code::PermissionDenied | Code::Unauthenticated, _) => Error::Refused { place, source: Box::new(status) },
             _ => Error::Unreachable { place, source: Box::new(status) },
         }
     }
