@@ -14,7 +14,7 @@ use tessera_actor::{Address, TellError};
 use tessera_api::v1 as wire;
 use tessera_ledger::PartKey;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::boot::BootTime;
 use crate::config::Limits;
@@ -27,6 +27,8 @@ use crate::worker::launch::Launcher;
 use crate::worker::link::Link;
 use crate::worker::{Ended, Fence, Lease, StopPolicy, Term, WorkerId};
 
+/// The longest time that a start waits for room to be made.
+const MAKING_ROOM: Duration = Duration::from_millis(200);
 /// Wait before a node that had no room for a status is told again.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -213,8 +215,8 @@ impl Host for ProcessHost {
     fn launch(&self, line: Line, order: LaunchOrder) -> BoxFuture<'static, ()> {
         let (link, launcher, ended) = (self.link(line), self.launcher.clone(), self.ended.clone());
         Box::pin(async move {
-            // Before the worker finds none. It is told elsewhere when that cannot be.
-            let _ = tokio::task::spawn_blocking(move || ended.make_room()).await;
+            // Before the worker finds none. It is told elsewhere when that cannot be, and goes on where it takes long.
+            let _ = timeout(MAKING_ROOM, tokio::task::spawn_blocking(move || ended.make_room())).await;
             Box::pin(link.launch(launcher, order)).await;
         })
     }

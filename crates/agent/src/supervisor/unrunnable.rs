@@ -208,6 +208,8 @@ fn hindrance(path: &Path, error: Errno, deepest: usize) -> Option<String> {
 /// Tells why the shell is not to read a file that begins so, as the rest of a sentence; `None`: it may be a script.
 /// Allocates nothing.
 pub(super) fn not_for_shell(head: &[u8]) -> Option<&'static str> {
+    // Behind its first line a script may have anything, such as an archive that it unpacks.
+    let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     match head {
         [] => Some("is empty"),
         [0xEF, 0xBB, 0xBF, ..] => Some(
@@ -217,8 +219,8 @@ pub(super) fn not_for_shell(head: &[u8]) -> Option<&'static str> {
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => Some("is text in UTF-16; save it as UTF-8"),
         [0x7f, b'E', b'L', b'F', ..] => Some("is a program that this system does not run"),
         [b'#', b'!', ..] => Some("names an interpreter that this system does not run"),
-        [b'M', b'Z', ..] if head.contains(&0) => Some("is a program for Windows"),
-        _ if head.contains(&0) => Some("begins with bytes that are neither text nor a program of this system"),
+        [b'M', b'Z', ..] if first.contains(&0) => Some("is a program for Windows"),
+        _ if first.contains(&0) => Some("begins with bytes that are neither text nor a program of this system"),
         _ => None,
     }
 }

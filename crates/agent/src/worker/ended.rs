@@ -33,6 +33,8 @@ struct Space {
 /// Free bytes that are enough on a disk of any size: a share of a very large one would be more than all that ended work
 /// may take.
 const ENOUGH_FREE: u64 = 10 << 30;
+/// The part of the budget, as a divisor, that ended work keeps on a disk that others fill.
+const OF_BUDGET: u64 = 100;
 
 impl Space {
     fn has_free(self, percent: u8) -> bool {
@@ -155,8 +157,9 @@ impl Ended {
             let Some((worker, settled)) = next else { break };
             let went = if settled.removed { self.discard(worker) } else { self.remove_early(worker, settled) };
             if let Err(error) = went {
-                tracing::warn!(%worker, %error, "no room can be made: what ended work has left cannot be removed");
-                return;
+                // Not looked at again before the next start of the agent: others behind it may go.
+                self.known().take(worker);
+                tracing::warn!(%worker, %error, "what ended work has left cannot be removed; it is left where it is");
             }
         }
         let Budget { bytes, least_free } = self.0.budget;
@@ -169,7 +172,10 @@ impl Ended {
     /// Returns whether what is known keeps to a budget. A file system that does not say how it stands counts as one
     /// with room.
     fn keeps_to(&self, budget: Budget) -> bool {
-        self.bytes() <= budget.bytes && (self.0.space)().map_or(true, |space| space.has_free(budget.least_free))
+        let bytes = self.bytes();
+        // Where others fill the disk, the little that ended work takes makes no room.
+        let is_little = bytes <= budget.bytes / OF_BUDGET;
+        bytes <= budget.bytes && (is_little || (self.0.space)().map_or(true, |space| space.has_free(budget.least_free)))
     }
 
     fn remove_early(&self, worker: WorkerId, settled: Settled) -> io::Result<()> {

@@ -195,7 +195,7 @@ fn the_oldest_goes_before_its_time_when_ended_work_takes_more_than_its_budget() 
 
 #[test]
 fn ended_work_goes_while_its_file_system_is_nearly_full() {
-    let place = Place::with(Budget { bytes: 1 << 30, least_free: 5 });
+    let place = Place::with(Budget { bytes: FOR_THREE.bytes, least_free: 5 });
     let [older, newer] = place.long_settled(1);
     place.free.store(5, Ordering::Relaxed);
     place.ended.make_room();

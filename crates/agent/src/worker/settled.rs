@@ -119,8 +119,16 @@ impl WorkerFolder {
     /// Removes everything but the note that there was something; answers that.
     pub(super) fn empty(&self, settled: Settled) -> io::Result<Settled> {
         let settled = Settled { removed: true, bytes: NOTE, ..settled };
-        self.note_settled(settled)?;
-        self.remove_all_but(&[self.file(SETTLED_FILE)])?;
+        let kept = [self.file(SETTLED_FILE)];
+        // Where not even the note has room, the room comes first: what is read then of it says that it is not gone.
+        if let Err(error) = self.note_settled(settled) {
+            if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+                return Err(error);
+            }
+            self.remove_all_but(&kept)?;
+            self.note_settled(settled)?;
+        }
+        self.remove_all_but(&kept)?;
         Ok(settled)
     }
 
