@@ -19,9 +19,10 @@ use crate::args::{LogArgs, LogFormat};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// The filter of the log unless one is set. The library warns of each heartbeat that was not answered before the next was
-/// due, some 40 ms: on a busy host that happens with everybody up, and where somebody is away replication warns of it.
+/// The filter of the log unless one is set. The library warns of each heartbeat that was not answered before the next
+/// was due, some 40 ms: on a busy host that happens with everybody up, and where somebody is away replication warns.
 pub(crate) const DEFAULT_FILTER: &str = "info,openraft=warn,openraft::core::heartbeat=error";
+
 /// The collector of this process; what is left for it is sent by [`Told::finish`].
 pub struct Told(Option<Collector>);
 
