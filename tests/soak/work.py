@@ -11,7 +11,7 @@ from pool import Over, Refused, request_id, until
 
 ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
 #: Reasons with which an attempt ends that a killed agent, or a drain, interrupted.
-INTERRUPTED = ("DRAINED", "NODE_LOST", "WORKER_VANISHED", "NODE_FAULT")
+INTERRUPTED = ("DRAINED", "NODE_LOST", "WORKER_VANISHED", "NODE_FAULT", "MOVE_FAILED")
 #: Reasons with which a member refuses what it may carry out a moment later.
 NOT_NOW = ("ILLEGAL_TRANSITION", "MOVE_IMPOSSIBLE", "BLOCKS_NOT_FREE", "NODE_NOT_GRANTABLE")
 
