@@ -100,10 +100,9 @@ pub fn remove_empty_groups(hierarchies: &Hierarchies, root: &str) {
             // Where it may not, the next agent uses the group as it is.
             let _ = fs::write(hierarchy.mount.join("cgroup.procs"), "0");
         }
-        // Another one is an operator's, and may have limits.
+        // What is above may be an operator's, who sets limits there.
         let above = of_agent.parent().filter(|above| **above == hierarchy.mount.join(GROUP_OF_ALL));
-        let of_agent = above.map(|_| of_agent.as_path());
-        for group in [Some(supervisors.as_path()), of_agent, above].into_iter().flatten() {
+        for group in [Some(supervisors.as_path()), Some(of_agent.as_path()), above].into_iter().flatten() {
             let _ = fs::remove_dir(group);
         }
     }
@@ -229,9 +228,9 @@ broken line
         assert!(!is_there("unified/tessera") && !is_there("cpu/tessera/a"));
         assert!(is_there("memory/tessera/a/uid-1-1-0"), "a worker is in it");
         assert!(is_there("cpu/tessera/b"), "it is another agent's");
-        make("cpu/mine/c/supervisors");
+        make("cpu/mine/c");
         remove_empty_groups(&found, "mine/c");
-        assert!(is_there("cpu/mine/c") && !is_there("cpu/mine/c/supervisors"), "an operator has made it");
+        assert!(is_there("cpu/mine") && !is_there("cpu/mine/c"), "an operator has made it");
     }
 
     #[test]
