@@ -8,14 +8,14 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Documents with tables whose last column names tests, in backticks.
-DOCUMENTS = ("docs/bounds.md", "docs/failure-model.md")
+DOCUMENTS = ("docs/bounds.md", "docs/failure-model.md", "docs/found-bugs.md")
 # Names of tests are sentences: four words or more, in snake case.
 TEST = re.compile(r"`((?:[a-z0-9]+_){3,}[a-z0-9]+)`")
 
 
 def defined():
     """Names of all functions in Rust and Python."""
-    files = subprocess.run(("git", "ls-files", "*.rs", "*.py"), cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE).stdout
+    files = subprocess.run(("git", "ls-files", "-co", "--exclude-standard", "*.rs", "*.py"), cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE).stdout
     texts = ((ROOT / file).read_text(encoding="utf-8") for file in files.splitlines() if (ROOT / file).is_file())
     return {name for text in texts for name in re.findall(r"\b(?:fn|def) (\w+)", text)}
 
