@@ -39,11 +39,11 @@ ALLOWED = {
         "resident KiB": Growth(600 << 10, per_job=16),
         # Each has a supervisor in reserve, in both counts.
         "children": NONE,
-        # That the output of a worker was there is remembered for 30 days: a file in a folder, for each attempt of each worker.
+        # The note by which an order that comes late is answered, for an hour: a file in a folder, for each attempt of each worker.
         "files": Growth(100, per_job=2),
         "files KiB": Growth(1_024, per_job=8),
-        # Of each job that saves itself, on each of the two nodes that had its checkpoint: removed an hour later.
-        "empty folders": Growth(20, per_job=0.25),
+        # Folders of jobs whose last checkpoint is just being removed.
+        "empty folders": Growth(20),
         "control groups": NONE,
     },
 }
