@@ -18,7 +18,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "settings.txt"
-#: What is set: the message or structure of each, and words that a test of it says where another has a setting of the same name.
+#: Owners of settings: the message or structure of each, and words that a test of it says where another has a setting of the same name.
 OWNERS = {
     "pool": ("PoolConfig", {"pool", "config"}),
     "queue": ("QueueSettings", {"queue", "queues"}),
@@ -30,7 +30,7 @@ PROTOCOL = "proto/tessera/v1/*.proto"
 FILES = "crates/cli/src/daemon/config_file*.rs"
 #: The test that gives each field of a file a value, in a table of its settings.
 READ_FROM_A_FILE = "crates/cli/src/daemon/config_file_tests.rs"
-#: Where a field has other names: conversions, configurations, flags, job files.
+#: Sources in which a field has other names: conversions, configurations, flags, job files.
 NAMED_AGAIN = ("crates/ledger/src", "crates/api/src", "crates/cli/src", "crates/agent/src/config.rs", "crates/server/src/config.rs")
 FIELD = re.compile(r"^ +(?:repeated |optional )?(map<.*>|[\w.]+) (\w+) = \d+;", re.M)
 STRUCTURE = re.compile(r"((?:^#\[.*\]\n)*)^(?:pub )?struct (\w+)(?: \{\n([\s\S]*?)^\}|\(.*\);)", re.M)
@@ -136,7 +136,7 @@ def is_word_for(word, field, name):
 
 
 def wrong(setting, row, shared):
-    """What is wrong with the row of a setting; nothing if nothing is."""
+    """The fault of the row of a setting; nothing if it has none."""
     field = setting.rpartition(".")[2]
     test, _, word = row.partition(" by ")
     if test.startswith("none "):

@@ -8,11 +8,11 @@ from counts import Growth
 
 NONE = Growth(0)
 
-#: Of members and of agents.
+#: Measures of members and of agents.
 BOTH = {
-    # Those of connections that a caller keeps, and of new files of the store, which are open as long as they are there.
+    # Connections that a caller keeps, and of new files of the store, which are open as long as they are there.
     "open files": Growth(150),
-    # Those for blocking calls, which end 10 s after their last one and begin again with every question of the count itself.
+    # Threads for blocking calls, which end 10 s after their last one and begin again with every question of the count itself.
     "threads": Growth(60),
     "zombies": NONE,
     # Names of calls, outcomes and refusals that a process meets for the first time; who has led has those of a leader from then on.
@@ -27,7 +27,7 @@ ALLOWED = {
         # Caches of the store; answered request ids, for an hour.
         "resident KiB": Growth(300 << 10, per_job=64),
         "children": NONE,
-        # Of the store, which writes some at each start, and has more or fewer of them before and after it compacts.
+        # Files of the store, which writes some at each start, and has more or fewer of them before and after it compacts.
         "files": Growth(150),
         # The log, as far as snapshots have not taken its place; answered request ids; the accounts, for each job.
         "files KiB": Growth(96 << 10, per_job=64),
