@@ -313,25 +313,29 @@ mod tests {
     use tessera_api::reflect::descriptors;
     use tessera_api::v1::job_service_client::JobServiceClient;
     use tessera_connection::Terms;
+    use tokio::task::JoinHandle;
     use tower::ServiceExt;
 
     use super::*;
 
-    async fn nobody_listens() -> (Inbound, String) {
+    type Waiting = JoinHandle<Result<Option<Named>, tonic::transport::Error>>;
+
+    /// A process that waits at an address, until it is told who it is or ended.
+    async fn nobody_waits() -> (String, CancellationToken, Waiting) {
         let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("loopback has a free port");
         let address = inbound.local_address().expect("it is bound").to_string();
-        (inbound, address)
-    }
-
-    #[tokio::test]
-    async fn every_call_hears_that_there_is_no_member_yet() {
-        let (inbound, address) = nobody_listens().await;
         let end = CancellationToken::new();
         let waiting = tokio::spawn({
             let (address, end) = (address.clone(), end.clone());
             let shown = watch::Sender::default();
             async move { wait(inbound, (&address, "four"), Level::NEWEST, &Outbound::default(), &shown, &end).await }
         });
+        (address, end, waiting)
+    }
+
+    #[tokio::test]
+    async fn every_call_hears_that_there_is_no_member_yet() {
+        let (address, end, waiting) = nobody_waits().await;
         let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
         let asked = JobServiceClient::new(channel).get_job(v1::GetJobRequest::default()).await;
         let status = asked.expect_err("nobody has jobs");
@@ -343,13 +347,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_that_are_no_message_are_no_defect_of_a_process_that_is_no_member_yet() {
-        let (inbound, address) = nobody_listens().await;
-        let end = CancellationToken::new();
-        let waiting = tokio::spawn({
-            let (address, end) = (address.clone(), end.clone());
-            let shown = watch::Sender::default();
-            async move { wait(inbound, (&address, "four"), Level::NEWEST, &Outbound::default(), &shown, &end).await }
-        });
+        let (address, end, waiting) = nobody_waits().await;
         let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
         let services = descriptors().expect("they were compiled in").services();
         for method in services.flat_map(|service| service.methods().collect::<Vec<_>>()) {
@@ -371,13 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_is_told_once_who_it_is() {
-        let (inbound, address) = nobody_listens().await;
-        let end = CancellationToken::new();
-        let waiting = tokio::spawn({
-            let (address, end) = (address.clone(), end.clone());
-            let shown = watch::Sender::default();
-            async move { wait(inbound, (&address, "four"), Level::NEWEST, &Outbound::default(), &shown, &end).await }
-        });
+        let (address, _end, waiting) = nobody_waits().await;
         let cluster = ClusterId::new("prod").expect("a legal name");
         let identity = Identity { cluster, member: MemberId(4) };
         let deadline = Instant::now() + PATIENCE;

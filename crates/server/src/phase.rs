@@ -9,6 +9,7 @@ use tessera_controller::pool::PoolHandle;
 use tokio::time::Instant;
 
 use crate::services::readiness::{NotReady, Readiness};
+use crate::services::refusal;
 
 /// The phase that a process is in.
 #[derive(Clone, Debug, Default)]
@@ -79,13 +80,11 @@ impl Phase {
         }
         match self {
             Self::Nobody(_) => {
-                let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add the \
-                                process to it with tessera cluster member add";
+                let sentence = "this process is no member yet; create the cluster with tessera cluster init, or add \
+                                the process to it with tessera cluster member add";
                 Refusal::new(ErrorReason::NotInitialized, sentence)
             }
-            Self::Member(pool) if pool.is_stopping() => {
-                Refusal::new(ErrorReason::MemberStopped, "this member is stopping; go on at another one")
-            }
+            Self::Member(pool) if pool.is_stopping() => refusal::member_stopping(),
             Self::Starting | Self::Member(_) => {
                 let sentence = "this process is starting and reads its data folder; ask another member, or again soon";
                 Refusal::new(ErrorReason::MemberStarting, sentence)

@@ -8,9 +8,9 @@ use tokio::sync::watch;
 /// then it goes on, and nobody needs to know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the others look for it at {known}, and it was started to be reached at {given}; unless {known} leads here, start it \
-     with --advertise {known}, or, when it is to be elsewhere for good, remove it with `tessera cluster member remove \
-     {id}`, empty its data folder and add it anew"
+    "the others look for it at {known}, and it was started to be reached at {given}; unless {known} leads here, start \
+     it with --advertise {known}, or, when it is to be elsewhere for good, remove it with `tessera cluster member \
+     remove {id}`, empty its data folder and add it anew"
 )]
 pub struct Elsewhere {
     pub id: MemberId,

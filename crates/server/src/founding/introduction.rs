@@ -34,8 +34,8 @@ pub enum IntroduceError {
     Refused { address: String, status: Box<Status> },
     /// Another program listens there.
     #[error(
-        "what listens at {address} is no server of Tessera, but an agent or another program; name the address of a server \
-         with an empty data folder"
+        "what listens at {address} is no server of Tessera, but an agent or another program; name the address of a \
+         server with an empty data folder"
     )]
     Stranger { address: String },
     /// The connection broke, or what came over it was no answer.
@@ -104,7 +104,7 @@ pub(crate) async fn status_of(
     ask(outbound, address, deadline, asked).await
 }
 
-/// Asks the process at `address`, for as long as one that is there takes.
+/// Asks the process at `address`.
 async fn ask<T>(
     outbound: &Outbound,
     address: &str,
@@ -115,14 +115,22 @@ async fn ask<T>(
         let client = ClusterServiceClient::new(connect(outbound, address).await?);
         question(client).await.map(Response::into_inner).map_err(|status| IntroduceError::of(address, status))
     };
-    let deadline = deadline.min(Instant::now() + PATIENCE);
-    timeout_at(deadline, asked).await.unwrap_or_else(|_| Err(IntroduceError::TooLate { address: address.to_owned() }))
+    in_time(address, deadline, asked).await
 }
 
 /// Opens a connection to `address` and closes it again: nobody is introduced before all founders are there.
 pub(super) async fn reach(outbound: &Outbound, address: &str, deadline: Instant) -> Result<(), IntroduceError> {
-    let connected = timeout_at(deadline.min(Instant::now() + PATIENCE), connect(outbound, address)).await;
-    connected.map_or_else(|_| Err(IntroduceError::TooLate { address: address.to_owned() }), |opened| opened.map(drop))
+    in_time(address, deadline, connect(outbound, address)).await.map(drop)
+}
+
+/// Waits for something of the process at `address`, for as long as one that is there takes.
+async fn in_time<T>(
+    address: &str,
+    deadline: Instant,
+    awaited: impl Future<Output = Result<T, IntroduceError>>,
+) -> Result<T, IntroduceError> {
+    let deadline = deadline.min(Instant::now() + PATIENCE);
+    timeout_at(deadline, awaited).await.unwrap_or_else(|_| Err(IntroduceError::TooLate { address: address.to_owned() }))
 }
 
 async fn connect(outbound: &Outbound, address: &str) -> Result<Channel, IntroduceError> {

@@ -31,9 +31,9 @@ pub enum NotReady {
     NotAdmitted,
     /// It belongs to none, and others call it as a member.
     #[error(
-        "this process has an empty data folder, and others take it for {taken_for}: if that member's disk was lost, remove it with \
-         `tessera cluster member remove {}` and add this process with `tessera cluster member add`; else this is a wrong \
-         folder or address", .taken_for.member
+        "this process has an empty data folder, and others take it for {taken_for}: if that member's disk was lost, \
+         remove it with `tessera cluster member remove {}` and add this process with `tessera cluster member add`; \
+         else this is a wrong folder or address", .taken_for.member
     )]
     FolderLost { taken_for: Identity },
     #[error("no leader is known; a quorum of members must be up and reach each other")]

@@ -157,8 +157,8 @@ pub(crate) fn too_many_saves() -> Status {
     because(ErrorReason::Overloaded, "too many backups are being saved from this member; wait for them and retry")
 }
 
-pub(crate) fn member_stopping() -> Status {
-    because(ErrorReason::MemberStopped, "this member is stopping; go on at another one")
+pub(crate) fn member_stopping() -> Refusal {
+    Refusal::new(ErrorReason::MemberStopped, "this member is stopping; go on at another one")
 }
 
 pub(crate) fn job_unknown(job: JobId) -> Status {

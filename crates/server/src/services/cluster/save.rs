@@ -35,7 +35,7 @@ pub(super) async fn open(desk: &Desk, deadline: Instant) -> Result<Answers<v1::S
     Ok(Box::pin(stream::unfold(Some(reading), |reading| async {
         let mut reading = reading?;
         if reading.end.is_cancelled() {
-            return Some((Err(refusal::member_stopping()), None));
+            return Some((Err(refusal::member_stopping().into()), None));
         }
         if reading.rest.is_empty() {
             reading = blocking(move || {

@@ -83,7 +83,7 @@ impl Intake {
             tokio::select! {
                 biased;
                 Some(answered) = self.under_way.next() => return Some(self.hand_out(answered)),
-                () = self.desk.end.cancelled() => return Some(Err(refusal::member_stopping())),
+                () = self.desk.end.cancelled() => return Some(Err(refusal::member_stopping().into())),
                 message = self.incoming.message(), if reads => match message {
                     Ok(Some(message)) => {
                         if let Err(refused) = self.take(message) {

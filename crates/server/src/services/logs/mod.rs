@@ -61,7 +61,7 @@ pub(super) async fn open(
         let _open = permit;
         let ended = tokio::select! {
             ended = proxy.run() => ended,
-            () = end.cancelled() => Err(refusal::member_stopping()),
+            () = end.cancelled() => Err(refusal::member_stopping().into()),
             () = pieces.closed() => Ok(()),
         };
         if let Err(status) = ended {

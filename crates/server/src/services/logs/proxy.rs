@@ -98,7 +98,7 @@ impl Proxy {
                 return Ok(location);
             }
             if self.states.changed().await.is_err() {
-                return Err(refusal::member_stopping());
+                return Err(refusal::member_stopping().into());
             }
         }
     }

@@ -91,7 +91,7 @@ impl<T: Topic> Follower<T> {
         let end = self.end.clone();
         let ended = tokio::select! {
             ended = self.follow() => ended,
-            () = end.cancelled() => Err(self.cut("stopping", refusal::member_stopping())),
+            () = end.cancelled() => Err(self.cut("stopping", refusal::member_stopping().into())),
         };
         ended.map_or_else(|end| end, |()| End::Left)
     }
@@ -127,7 +127,7 @@ impl<T: Topic> Follower<T> {
             tokio::select! {
                 changed = self.states.changed() => {
                     if changed.is_err() {
-                        return Err(self.cut("stopping", refusal::member_stopping()));
+                        return Err(self.cut("stopping", refusal::member_stopping().into()));
                     }
                 }
                 _ = progress.tick() => self.say(Word::Progress(self.place.revision)).await?,
@@ -162,7 +162,7 @@ impl<T: Topic> Follower<T> {
             tokio::select! {
                 changed = timeout(settings.progress, self.states.changed()) => {
                     if let Ok(Err(_)) = changed {
-                        return Err(self.cut("stopping", refusal::member_stopping()));
+                        return Err(self.cut("stopping", refusal::member_stopping().into()));
                     }
                 }
                 () = self.messages.closed() => return Err(End::Left),
