@@ -188,7 +188,7 @@ impl ProcessHost {
     fn link(&self, line: Line) -> Link {
         let Limits { kill_confirmation, .. } = self.launcher.bounds;
         let worker = line.status.worker;
-        self.launcher.addresses.expect(worker);
+        self.launcher.addresses.stay_with(worker);
         let cgroup = self.launcher.group_of(worker);
         Link { folder: self.launcher.folders.of(worker), cgroup, line, patience: kill_confirmation, saver: None }
     }

@@ -283,8 +283,8 @@ struct LogReader {
 }
 
 impl LogReader {
-    /// Returns whether nothing will be written any more: the worker is over. One that could not be started may have left
-    /// no status.
+    /// Returns whether nothing will be written any more: the worker is over. One that could not be started may have
+    /// left no status.
     fn is_over(&self) -> bool {
         self.folder.is_settled() || matches!(Status::load(self.folder.path()), Ok(Some(status)) if status.is_final())
     }

@@ -36,7 +36,8 @@ impl WorkerRecord {
 
 impl Node {
     /// Starts what waits and may start: the lease must be valid, no older allocation of the same rank alive, and not
-    /// too many others be starting. Further ones follow once those run, at the latest with the heartbeat after [`START`].
+    /// too many others be starting. Further ones follow once those run, at the latest with the heartbeat after
+    /// [`START`].
     pub(super) fn launch_waiting(&mut self, now: Now) -> Vec<Effect> {
         let Some(pool) = self.pool else { return Vec::new() };
         let Some(lease) = self.lease.filter(|lease| now < lease.stop_at) else { return Vec::new() };

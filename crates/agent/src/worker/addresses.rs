@@ -24,7 +24,7 @@ pub struct Addresses {
 
 impl Addresses {
     /// Notes that a task stays with a worker from now on.
-    pub fn expect(&self, worker: WorkerId) {
+    pub fn stay_with(&self, worker: WorkerId) {
         lock(&self.here).insert(worker);
     }
 
@@ -97,7 +97,7 @@ mod tests {
             });
             begun.map(|()| stored).expect("it is stored")
         };
-        addresses.expect(worker);
+        addresses.stay_with(worker);
         assert_eq!(begun(), 100);
         bring(2).expect("its folder may come");
         bring(1).expect("it is late");

@@ -19,7 +19,7 @@ use crate::boot::unix_millis;
 pub struct Budget {
     /// Most bytes that it takes.
     pub bytes: u64,
-    /// The share of the file system, in percent, that is to be free: while less is, ended work goes.
+    /// The share of the file system, in percent, that is to be free, 10 GiB at most: while less is, ended work goes.
     pub least_free: u8,
 }
 
@@ -185,8 +185,8 @@ impl Ended {
                 bytes = self.bytes(),
                 budget,
                 least_free,
-                "there is no room for all that ended work has left here: the oldest goes before its time; give it more with \
-                 `ended_disk`, or the file system"
+                "there is no room for all that ended work has left here: the oldest goes before its time; give it more \
+                 with `ended_disk`, or the file system"
             );
         }
         self.empty(worker, Settled { for_room: true, ..settled })?;

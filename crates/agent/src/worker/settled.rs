@@ -84,8 +84,8 @@ impl WorkerFolder {
         Ok(Some(settled))
     }
 
-    /// The files that are read of a settled worker: its output, the complaints of its supervisor, its own files, and how
-    /// it ended, which is what a late order for it is answered with. What is empty says nothing.
+    /// The files that are read of a settled worker: its output, the complaints of its supervisor, its own files, and
+    /// how it ended, which is what a late order for it is answered with. What is empty says nothing.
     fn still_read(&self) -> io::Result<Vec<PathBuf>> {
         let mut read = vec![self.file(LOG_FILE), self.work()];
         for stream in [Stream::Stdout, Stream::Stderr] {
