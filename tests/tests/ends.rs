@@ -204,6 +204,7 @@ async fn one_end(scene: &Scene, row: Row, end: End, steady: u64) -> Result<()> {
     stayer.ends_with(128 + signal as i32).await?;
     let expected = if row.cancels() { JobState::Cancelled } else { JobState::Pending };
     let state = scene.made_in(&cell).await?.map(|job| job.state());
+    ensure!(!row.cancels() || state.is_some(), "it made no job");
     ensure!(state.is_none_or(|state| state == expected), "its job is {state:?}, not {expected:?}");
     Ok(())
 }
