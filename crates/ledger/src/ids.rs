@@ -20,8 +20,8 @@ macro_rules! id {
 }
 
 id!(
-    /// A node, numbered from 0 in the order of registration (P3, P8). Shown as a number, so that nobody takes it for the
-    /// node's name, which only the ledger knows.
+    /// A node, numbered from 0 in the order of registration (P3, P8). Shown as a number, so that nobody takes it for
+    /// the node's name, which only the ledger knows.
     NodeId(u32), "node number "
 );
 id!(

@@ -61,8 +61,8 @@ fn a_host_is_never_given_away_twice() {
     );
     assert_eq!(
         refused.to_string(),
-        "node number 0 has 1000 milli-CPUs and 7168 MiB of its host left, and the workers of job 2 ask for 1500 milli-CPUs and \
-         1024 MiB; place them elsewhere"
+        "node number 0 has 1000 milli-CPUs and 7168 MiB of its host left, and the workers of job 2 ask for 1500 \
+         milli-CPUs and 1024 MiB; place them elsewhere"
     );
     pool.grant(third, vec![slice(0, 0, 1, 1)]);
     assert_eq!(pool.state.host_left(NodeId(0)), Some(request(0, 6_144)));

@@ -83,8 +83,8 @@ pub enum UsageError {
     Stopped,
 }
 
-/// The next step for whoever meets an error of SQLite. To set the file aside costs all that it holds: only a file that is
-/// damaged is worth it.
+/// The next step for whoever meets an error of SQLite. To set the file aside costs all that it holds: only a file that
+/// is damaged is worth it.
 fn remedy(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => "the disk is full: make room on it",
