@@ -223,12 +223,14 @@ pub struct Attempt {
     pub blocks: BlockCount,
     /// Memory of cards that it holds likewise.
     pub memory: Mebibytes,
+    /// The cards that it was granted, in thousandths of whole ones.
+    pub milli_cards: u32,
 }
 
 impl Attempt {
     /// An attempt that is granted now, under `allocation`.
     #[must_use]
-    pub(crate) fn granted(allocation: &Allocation, now: LogTime) -> Self {
+    pub(crate) fn granted(allocation: &Allocation, milli_cards: u32, now: LogTime) -> Self {
         let slices = || allocation.workers.iter().flat_map(|worker| worker.slices.iter());
         Self {
             number: allocation.attempt,
@@ -249,7 +251,23 @@ impl Attempt {
             passed_over: String::new(),
             blocks: BlockCount(slices().map(|slice| slice.length.0).sum()),
             memory: Mebibytes(slices().map(|slice| slice.memory.0).sum()),
+            milli_cards,
         }
+    }
+
+    /// Service that it had up to `now`, or to its end: the time that it ran, times its cards.
+    #[must_use]
+    pub fn served(&self, now: LogTime) -> Duration {
+        let ran = self.started_at.map_or(Duration::ZERO, |started| self.ended_at.unwrap_or(now).since(started));
+        let millis = ran.as_millis().saturating_mul(u128::from(self.milli_cards)) / 1_000;
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    }
+
+    /// The time at which it has had so much service if it runs on; `None`: never.
+    pub(crate) fn served_at(&self, service: Duration) -> Option<LogTime> {
+        let millis = (service.as_millis() * 1_000).div_ceil(u128::from(self.milli_cards).max(1));
+        let takes = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        self.started_at.filter(|_| self.milli_cards > 0).map(|started| started.after(takes))
     }
 
     /// The computing time up to `now`, or to the end of the attempt, that no checkpoint of it covers.
@@ -303,6 +321,10 @@ pub struct Job {
     pub queued_at: LogTime,
     /// The total time of its waits that are over; the wait in progress, if any, is not included.
     pub waited: Duration,
+    /// Service that its attempts had that are over: time of a whole card ([`order`](crate::order)).
+    pub attained: Duration,
+    /// It is one of the oldest of its queue, which go before all others there ([`order`](crate::order)).
+    pub guarded: bool,
     /// Not granted before this time, by its own windows ([`window`](crate::window)).
     pub closed_until: LogTime,
     /// Idleness of the job, now or when it held blocks last ([`idle`](crate::idle)).

@@ -267,6 +267,7 @@ fn derived(state: &State, broken: &mut Broken) {
         ("block counts", fresh.counts == state.counts),
         ("capacity", fresh.capacity == state.capacity),
         ("waiting jobs", fresh.waiting == state.waiting),
+        ("jobs that are not guarded", fresh.unguarded == state.unguarded),
         ("jobs with checkpoints", fresh.checkpointed == state.checkpointed),
         ("bytes of checkpoints", fresh.checkpoint_bytes == state.checkpoint_bytes),
         ("jobs with windows", fresh.windowed == state.windowed),

@@ -291,6 +291,7 @@ impl Needs for QueueSettings {
             windows: _,
             idle: _,
             checkpoints: _,
+            attained: _,
         } = self;
         Level::One
     }

@@ -12,8 +12,9 @@
 //!   provably over, or an operator gave their word.
 //! * **L3 Nothing acknowledged is lost.** A request id gives the same answer once.
 //! * **L4 Preemption terminates and helps.** Only a strictly lower effective priority of the same queue is preempted,
-//!   or what another queue holds above its guarantee for one that is within its own ([`standing`]); in the same plan
-//!   part that grants its blocks, and only so often in an hour.
+//!   or a strictly lower rank of priority and band in one that goes by attained service ([`order`]), or what another
+//!   queue holds above its guarantee for one that is within its own ([`standing`]); in the same plan part that grants
+//!   its blocks, and only so often in an hour.
 //! * **L5 Suspension gives blocks back** and keeps what it cost in the job's history.
 //! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live allocations.
 //! * **L7 Compatibility.** Nothing new is written or done before every member can apply it ([`level`]).
@@ -45,6 +46,7 @@ pub mod laws;
 pub mod lease;
 pub mod level;
 pub mod node;
+pub mod order;
 mod past_use;
 mod ports;
 mod program;
@@ -81,6 +83,7 @@ pub use job::{Attempt, Ending, Job, JobState, RESTORES_UNTIL_GIVEN_UP};
 pub use lease::{LeaseCeiling, LeaseTimings};
 pub use level::Level;
 pub use node::{AgentStart, Containment, Eligibility, FAULTS_UNTIL_CORDON, NODE_KEY, Node, NodeDescription, NodeState};
+pub use order::{AttainedOrder, BAND_PATIENCE, Claim, Precedence};
 pub use past_use::{FollowedUse, PastUse};
 pub use queue::{DEFAULT_QUEUE, Queue, QueueAmount, QueueSettings};
 pub use reason::Reason;

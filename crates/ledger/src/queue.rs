@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::affinity::Packing;
 use crate::config::PoolConfig;
 use crate::idle::IdlePolicy;
+use crate::order::AttainedOrder;
 use crate::past_use::PastUse;
 use crate::state::State;
 use crate::units::{LogTime, Mebibytes, MilliTflops};
@@ -77,6 +78,8 @@ pub struct QueueSettings {
     /// The most space that checkpoints of its jobs, and of the jobs of the queues below it, may take; each checkpoint
     /// is counted once wherever it lies. The newest of each job is retained even above the bound. `None`: no bound.
     pub checkpoints: Option<Mebibytes>,
+    /// The order among its own jobs by what they have had ([`order`](crate::order)). `None`: by submission.
+    pub attained: Option<AttainedOrder>,
 }
 
 impl QueueSettings {
@@ -93,6 +96,7 @@ impl QueueSettings {
             windows: Vec::new(),
             idle: None,
             checkpoints: None,
+            attained: None,
         }
     }
 }
@@ -106,6 +110,8 @@ pub struct Queue {
     pub leaving: QueueAmount,
     /// As far as jobs that are not preemptible hold it, and were not told to stop.
     pub firm: QueueAmount,
+    /// Compute that its own guarded jobs ask for ([`order`](crate::order)).
+    pub guarded: MilliTflops,
     /// Jobs that are not over, of this queue alone.
     pub jobs: u64,
     pub past: PastUse,
@@ -124,6 +130,7 @@ impl Queue {
             used: nothing,
             leaving: nothing,
             firm: nothing,
+            guarded: MilliTflops::ZERO,
             jobs: 0,
             past,
             closed_until: LogTime::default(),

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use crate::job::Job;
+use crate::order::{BAND_PATIENCE, Claim};
 use crate::queue::QueueAmount;
 use crate::units::LogTime;
 
@@ -115,8 +116,9 @@ impl Job {
         !self.preempted_at.is_empty()
     }
 
-    /// The time from which it may be preempted again, by a job of its queue or, with `recall`, for what its queue has
-    /// borrowed: it was preempted too often within the last hour, or has not run as long as it asked to. `None`: now.
+    /// The time from which it may be preempted again by that right: it was preempted too often within the last hour, or
+    /// has not run as long as it asked to; for its band, not more than once an hour, and not before it ran for
+    /// [`BAND_PATIENCE`]. `None`: now.
     /// `running_since` is when all its workers ran, or the time of its allocation while they do not.
     #[must_use]
     pub fn preemptible_from(
@@ -124,20 +126,25 @@ impl Job {
         running_since: LogTime,
         now: LogTime,
         per_hour: u32,
-        recall: bool,
+        claim: Claim,
     ) -> Option<LogTime> {
-        let shortest = match (self.gives_way_for_idleness(), recall) {
+        let shortest = match (self.gives_way_for_idleness(), claim) {
             (true, _) => Duration::ZERO,
-            (false, true) => self.spec.min_runtime.min(RECALL_PATIENCE),
-            (false, false) => self.spec.min_runtime,
+            (false, Claim::Recall) => self.spec.min_runtime.min(RECALL_PATIENCE),
+            (false, Claim::Priority) => self.spec.min_runtime,
+            (false, Claim::Band) => self.spec.min_runtime.max(BAND_PATIENCE),
         };
         let has_run = Some(running_since.after(shortest)).filter(|at| *at > now);
-        self.budget_from(now, per_hour, recall).max(has_run)
+        self.budget_from(now, per_hour, claim).max(has_run)
     }
 
-    fn budget_from(&self, now: LogTime, per_hour: u32, recall: bool) -> Option<LogTime> {
-        // Where operators want no preemption at all, a loan is still given back.
-        let limit = if recall { per_hour.max(1) } else { per_hour };
+    fn budget_from(&self, now: LogTime, per_hour: u32, claim: Claim) -> Option<LogTime> {
+        let limit = match claim {
+            // Where operators want no preemption at all, a loan is still given back.
+            Claim::Recall => per_hour.max(1),
+            Claim::Priority => per_hour,
+            Claim::Band => per_hour.min(1),
+        };
         let mut recent: Vec<LogTime> =
             self.preempted_at.iter().copied().filter(|at| now.since(*at) < PREEMPTION_WINDOW).collect();
         recent.sort_unstable();

@@ -3,12 +3,14 @@
 
 mod read;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use immutable_chunkmap::map::Map;
 
 use crate::allocation::{Allocation, Move};
+use crate::apply::guard::Unguarded;
 use crate::apply::quotas::CheckpointBytes;
 use crate::capacity::Capacity;
 use crate::card::Card;
@@ -22,6 +24,7 @@ use crate::kept::Kept;
 use crate::lease::LeaseCeiling;
 use crate::level::Level;
 use crate::node::Node;
+use crate::order::{AttainedOrder, Precedence};
 use crate::ports::MeetingPorts;
 use crate::queue::{DEFAULT_QUEUE, Queue, QueueSettings};
 use crate::standing::{HEAD_START, millis};
@@ -31,9 +34,13 @@ use crate::units::{BlockNumber, LogTime, Revision};
 pub type PersistentMap<K, V> = Map<K, V, 32>;
 
 /// Place of a waiting job among those of its queue: whoever has waited longest, where every point of priority counts as
-/// [`HEAD_START`] of waiting. It does not change while the job waits, so that the line never has to be sorted again.
+/// [`HEAD_START`] of waiting; where the queue goes by attained service ([`order`](crate::order)), first by precedence.
+/// It
+/// does not change while the job waits, unless it becomes guarded, so that the line never has to be sorted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaitingKey {
+    /// The precedence, so that a higher one sorts first; of no meaning where the order is not by attained service.
+    pub precedence: Reverse<Precedence>,
     /// The time at which a job of the highest priority would have begun to wait for the same place, in milliseconds.
     pub place: u64,
     /// 100 minus the priority, so that a higher priority sorts first.
@@ -43,20 +50,36 @@ pub struct WaitingKey {
 
 impl WaitingKey {
     #[must_use]
-    pub fn of(job: &Job) -> Self {
-        let began = LogTime(job.waiting_since().0.saturating_sub(millis(job.waited)));
-        Self::since(began, job.spec.priority, job.id)
+    pub fn of(job: &Job, order: Option<AttainedOrder>) -> Self {
+        match order {
+            Some(_) => {
+                let precedence = Reverse(job.precedence(order, job.submitted_at));
+                Self { precedence, ..Self::since(job.submitted_at, job.spec.priority, job.id) }
+            }
+            None => {
+                let began = LogTime(job.waiting_since().0.saturating_sub(millis(job.waited)));
+                Self::since(began, job.spec.priority, job.id)
+            }
+        }
+    }
+
+    /// The age of a job for the guard of its queue: the time of its submission, where every point of priority counts
+    /// as [`HEAD_START`] earlier.
+    pub(crate) fn age_of(job: &Job) -> u64 {
+        Self::since(job.submitted_at, job.spec.priority, job.id).place
     }
 
     /// The key that a job would have if it were submitted at `now`, behind all that are known.
     #[must_use]
-    pub fn of_next(priority: u32, now: LogTime) -> Self {
-        Self::since(now, priority, JobId(u64::MAX))
+    pub fn of_next(priority: u32, order: Option<AttainedOrder>, now: LogTime) -> Self {
+        let precedence = Reverse(order.map_or_else(Precedence::default, |_| Precedence::of_priority(priority)));
+        Self { precedence, ..Self::since(now, priority, JobId(u64::MAX)) }
     }
 
     fn since(began: LogTime, priority: u32, job: JobId) -> Self {
         let inverse_priority = 100u32.saturating_sub(priority);
-        Self { place: began.0.saturating_add(behind(inverse_priority)), inverse_priority, job }
+        let place = began.0.saturating_add(behind(inverse_priority));
+        Self { precedence: Reverse(Precedence::default()), place, inverse_priority, job }
     }
 
     /// The time at which the job would have begun to wait if it had waited its whole waiting time without a break: no
@@ -114,6 +137,8 @@ pub struct State {
     pub(crate) compacted: Revision,
     // What follows can be computed from the above; `crate::laws` does so and compares.
     pub(crate) waiting: PersistentMap<WaitingKey, ()>,
+    /// Jobs that are not over in queues that go by attained service, and not guarded: by queue, oldest first.
+    pub(crate) unguarded: Unguarded,
     /// Jobs with checkpoints.
     pub(crate) checkpointed: PersistentMap<JobId, ()>,
     /// Bytes of the checkpoints of the jobs of each queue, and of those below it; of one that is not there: none.
@@ -181,6 +206,7 @@ impl State {
             history: Kept::default(),
             compacted: Revision(0),
             waiting: PersistentMap::new(),
+            unguarded: PersistentMap::new(),
             checkpointed: PersistentMap::new(),
             checkpoint_bytes: PersistentMap::new(),
             windowed: PersistentMap::new(),

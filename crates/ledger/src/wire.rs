@@ -34,7 +34,8 @@ pub use field::{
     FieldError, FieldProblem, WireEnum, duration_from_wire, duration_if_any, duration_to_wire, enum_from_wire,
 };
 pub use pool::{
-    capacity_from_wire, capacity_to_wire, idle_policy_from_wire, idle_policy_to_wire, leases_from_wire, leases_to_wire,
+    attained_order_from_wire, attained_order_to_wire, capacity_from_wire, capacity_to_wire, idle_policy_from_wire,
+    idle_policy_to_wire, leases_from_wire, leases_to_wire,
 };
 pub(crate) use recorded::hash_of_spec;
 pub use request::{decode_request, encode_request};

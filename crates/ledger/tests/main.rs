@@ -21,6 +21,7 @@ mod limits;
 mod models;
 mod moves;
 mod nodes;
+mod order;
 mod over_nodes;
 mod oversubscription;
 mod pool;

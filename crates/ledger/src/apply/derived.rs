@@ -9,7 +9,7 @@ use crate::ids::{AllocationId, NodeId};
 use crate::job::JobState;
 use crate::ports::MeetingPorts;
 use crate::queue::Queue;
-use crate::state::{State, WaitingKey};
+use crate::state::State;
 
 impl State {
     /// Computes every index and sum from scratch. A snapshot holds none of them.
@@ -22,8 +22,9 @@ impl State {
         self.waiting = self
             .jobs_from(Default::default())
             .filter(|job| job.is_waiting())
-            .map(|job| (WaitingKey::of(job), ()))
+            .map(|job| (self.waiting_key(job), ()))
             .collect();
+        self.unguarded = self.find_unguarded();
         self.checkpointed = self
             .jobs_from(Default::default())
             .filter(|job| !job.checkpoints.is_empty())
@@ -95,6 +96,9 @@ impl State {
         for job in self.jobs_from(Default::default()).filter(|job| !job.state.is_terminal()) {
             if let Some(queue) = queues.get_mut(&job.spec.queue) {
                 queue.jobs += 1;
+                if job.guarded {
+                    queue.guarded = queue.guarded.saturating_add(job.asked());
+                }
             }
         }
         self.queues = queues.into_iter().map(|(name, queue)| (name, Arc::new(queue))).collect();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use planted::Bug;
 
-use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, StopCause, Worker, WorkerExit, WorkerState};
+use crate::allocation::{
+    Allocation, AllocationPhase, PlannedWorker, Slice, StopCause, Worker, WorkerExit, WorkerState,
+};
 use crate::event::{Event, Touched};
 use crate::extent::BlockState;
 use crate::ids::{AllocationId, CardId, JobId, NodeId, Owner, Rank};
@@ -135,13 +137,23 @@ impl State {
     /// Makes an allocation the next attempt of its job.
     pub(super) fn begin_attempt(&mut self, id: JobId, held: AllocationId) {
         let Some(allocation) = self.allocations.get(&held).cloned() else { return };
-        let mut attempt = Attempt::granted(&allocation, self.time);
+        let mut attempt = Attempt::granted(&allocation, self.milli_cards(&allocation), self.time);
         attempt.passed_over = self.say_passed_over(&allocation);
         self.with_job(id, |job| {
             job.attempts = attempt.number;
             job.allocation = Some(held);
             job.history.push(attempt);
         });
+    }
+
+    /// The cards that an allocation holds, in thousandths of whole ones.
+    fn milli_cards(&self, allocation: &Allocation) -> u32 {
+        let share = |slice: &Slice| {
+            let of_card = self.cards.get(&slice.card).map_or(1, |card| card.blocks.0.max(1));
+            u64::from(slice.length.0) * 1_000 / u64::from(of_card)
+        };
+        let sum = allocation.workers.iter().flat_map(|worker| &worker.slices).map(share).sum::<u64>();
+        u32::try_from(sum).unwrap_or(u32::MAX)
     }
 
     /// Ports that nobody meets at, for the programs of an allocation, for the slice servers of each of its virtual

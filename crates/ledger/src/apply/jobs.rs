@@ -6,6 +6,7 @@ use std::time::Duration;
 use planted::Bug;
 
 use super::Applied;
+use super::guard::Guarded;
 use super::quotas::CheckpointBytes;
 use super::windows::closed_at_first;
 use crate::allocation::{Allocation, MovePhase, Worker};
@@ -30,9 +31,11 @@ impl State {
     pub(super) fn with_job<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> Option<R> {
         let (revision, now) = (self.revision, self.time);
         // Who waits while windows are closed waits for nobody: it counts from their opening.
-        let closed = self.jobs.get(&id).filter(|job| job.is_waiting()).map(|job| self.job_closed_until(job));
+        let known = self.jobs.get(&id)?;
+        let closed = Some(known).filter(|job| job.is_waiting()).map(|job| self.job_closed_until(job));
+        let (order, guard) = (self.order_of(&known.spec.queue), Guarded::of(known));
         let job = Arc::make_mut(self.jobs.get_mut_cow(&id)?);
-        let (state, waiting, old_key) = (job.state, job.is_waiting(), WaitingKey::of(job));
+        let (state, waiting, old_key) = (job.state, job.is_waiting(), WaitingKey::of(job, order));
         let (had_checkpoints, had_bytes) = (!job.checkpoints.is_empty(), CheckpointBytes::of(job));
         let (had_windows, was_idler) = (job.has_windows(), job.is_idler());
         let began = job.waiting_since().max(closed.unwrap_or_default());
@@ -40,6 +43,7 @@ impl State {
         if job.state.is_terminal() {
             job.checkpoints = Checkpoints::default();
         }
+        job.guarded &= job.can_be_guarded();
         job.revision = revision;
         match (waiting, job.is_waiting()) {
             (true, false) => {
@@ -48,11 +52,11 @@ impl State {
             }
             (false, true) => {
                 job.queued_at = now.max(opening(job.closed_until));
-                self.waiting.insert_cow(WaitingKey::of(job), ());
+                self.waiting.insert_cow(WaitingKey::of(job, order), ());
             }
-            (true, true) if WaitingKey::of(job) != old_key => {
+            (true, true) if WaitingKey::of(job, order) != old_key => {
                 self.waiting.remove_cow(&old_key);
-                self.waiting.insert_cow(WaitingKey::of(job), ());
+                self.waiting.insert_cow(WaitingKey::of(job, order), ());
             }
             (true, true) | (false, false) => {}
         }
@@ -78,6 +82,7 @@ impl State {
             (true, true) | (false, false) => {}
         }
         let (spec, new_state, changed_at) = (Arc::clone(&job.spec), job.state, job.changed_at);
+        let guard_now = Guarded::of(job);
         let has_bytes = CheckpointBytes::of(job);
         if had_bytes != has_bytes {
             self.charge_checkpoints(&spec.queue, had_bytes, has_bytes);
@@ -92,6 +97,9 @@ impl State {
             }
         }
         self.touched.push(Touched::Job(id));
+        if order.is_some() && guard_now != guard {
+            self.change_guard(id, guard, guard_now);
+        }
         Some(result)
     }
 
@@ -168,20 +176,26 @@ impl State {
             preempted_at: Vec::new(),
             queued_at: self.time,
             waited: Duration::ZERO,
+            attained: Duration::ZERO,
+            guarded: false,
             closed_until: closed_at_first(&spec.windows),
             idle: None,
             spec_hash: hash_of_spec(spec),
         };
         if job.is_waiting() {
-            self.waiting.insert_cow(WaitingKey::of(&job), ());
+            self.waiting.insert_cow(self.waiting_key(&job), ());
         }
         if job.has_windows() {
             self.windowed.insert_cow(id, ());
         }
+        let (is_ordered, guard) = (self.order_of(&spec.queue).is_some(), Guarded::of(&job));
         self.jobs.insert_cow(id, Arc::new(job));
         self.count_job(JobState::Pending, true);
         self.with_queue(&spec.queue, |queue| queue.jobs += 1);
         self.touched.push(Touched::Job(id));
+        if is_ordered {
+            self.change_guard(id, Guarded::UNKNOWN, guard);
+        }
         self.pending_events.push(Event::Job { job: id, from: None, to: JobState::Pending, reason, allocation: None });
         Ok(Outcome::Submitted(id))
     }
@@ -328,6 +342,8 @@ impl State {
                 attempt.exit_code = exit.and_then(|exit| exit.code);
                 attempt.signal = exit.and_then(|exit| exit.signal);
                 attempt.reason = Some(reason.clone());
+                let served = attempt.served(now);
+                job.attained = job.attained.saturating_add(served);
             }
             let surplus = job.history.len().saturating_sub(HISTORY_LIMIT);
             job.history.drain(..surplus);

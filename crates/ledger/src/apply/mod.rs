@@ -10,6 +10,7 @@ mod checkpoints;
 mod derived;
 mod grant;
 mod growth;
+pub(crate) mod guard;
 mod host;
 mod idle;
 mod jobs;

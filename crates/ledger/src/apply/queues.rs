@@ -117,6 +117,9 @@ impl State {
         if let Some(idle) = &settings.idle {
             idle.check("queue.idle")?;
         }
+        if let Some(order) = &settings.attained {
+            order.check("queue.attained")?;
+        }
         if settings.checkpoints.is_some_and(|most| most > MOST_OF_CHECKPOINTS) {
             return Err(Rejection::invalid("queue.checkpoints_mib", "must be at most 1 EiB"));
         }
@@ -138,9 +141,16 @@ impl State {
             }
             Some(known) => {
                 let closed_until = closed_after(&known.settings, known.closed_until, settings);
-                self.with_queue(&settings.name, |queue| {
-                    (queue.settings, queue.closed_until) = (settings.clone(), closed_until)
-                });
+                let change = |state: &mut Self| {
+                    state.with_queue(&settings.name, |queue| {
+                        (queue.settings, queue.closed_until) = (settings.clone(), closed_until)
+                    });
+                };
+                if known.settings.attained == settings.attained {
+                    change(self);
+                } else {
+                    self.reorder(&settings.name, change);
+                }
                 if known.settings.parent != settings.parent {
                     self.checkpoint_bytes = self.count_checkpoint_bytes();
                 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::allocation::{Allocation, AllocationPhase, PlannedWorker, WorkerState};
 use crate::ids::{CardId, JobId, NodeId};
 use crate::job::{Job, JobState};
+use crate::order::Claim;
 use crate::queue::{Queue, QueueAmount};
 use crate::rejection::Rejection;
 use crate::standing::{Held, may_recall};
@@ -124,15 +125,13 @@ impl State {
         plan: &Recalls,
         before: &Returned,
     ) -> Result<(), &'static str> {
-        let recall = victim.spec.queue != job.spec.queue;
-        if recall {
+        let claim = if victim.spec.queue == job.spec.queue {
+            self.claim(self.precedence_of(job, self.time), victim, self.time)?
+        } else {
             self.validate_recall(job, victim, asked, plan, before)?;
-        } else if !victim.is_preemptible() {
-            return Err("it is not preemptible");
-        } else if victim.effective_priority() >= job.spec.priority {
-            return Err("its priority is not lower");
-        }
-        if victim.preemptible_from(running_since, self.time, self.config.preemptions_per_hour, recall).is_some() {
+            Claim::Recall
+        };
+        if victim.preemptible_from(running_since, self.time, self.config.preemptions_per_hour, claim).is_some() {
             return Err("it was preempted too often within the last hour, or has not run as long as it asked to");
         }
         Ok(())

@@ -55,6 +55,8 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         waited,
         closed_until,
         idle,
+        attained,
+        guarded,
     } = job;
     stored::Job {
         id: id.0,
@@ -82,6 +84,8 @@ pub(super) fn job_without_spec(job: &Job) -> stored::Job {
         checkpoints: checkpoints.iter().map(|checkpoint| checkpoint_to_wire(checkpoint)).collect(),
         queued_at_ms: queued_at.0,
         waited_ms: millis(*waited),
+        attained_ms: millis(*attained),
+        guarded: *guarded,
         closed_until_ms: closed_until.0,
         idle: idle.map(|Idle { since, step }| stored::Idle { since_ms: since.0, step: step.to_wire() }),
     }
@@ -117,6 +121,8 @@ pub(super) fn job_from_wire(job: stored::Job) -> Result<Job, FieldError> {
         preempted_at: job.preempted_at_ms.into_iter().map(LogTime).collect(),
         queued_at: LogTime(job.queued_at_ms),
         waited: Duration::from_millis(job.waited_ms),
+        attained: Duration::from_millis(job.attained_ms),
+        guarded: job.guarded,
         closed_until: LogTime(job.closed_until_ms),
         idle: job.idle.map(idle_from_wire).transpose()?,
     })
@@ -146,6 +152,7 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         passed_over,
         blocks,
         memory,
+        milli_cards,
     } = attempt;
     stored::Attempt {
         number: *number,
@@ -166,6 +173,7 @@ fn attempt_to_wire(attempt: &Attempt) -> stored::Attempt {
         saved_as: saved_as.map_or(0, WireEnum::to_wire),
         blocks: blocks.0,
         memory_mib: memory.0,
+        milli_cards: *milli_cards,
     }
 }
 
@@ -190,6 +198,7 @@ fn attempt_from_wire(attempt: stored::Attempt) -> Result<Attempt, FieldError> {
         passed_over: attempt.passed_over,
         blocks: BlockCount(attempt.blocks),
         memory: Mebibytes(attempt.memory_mib),
+        milli_cards: attempt.milli_cards,
     })
 }
 

@@ -14,6 +14,7 @@ use crate::host::HostCapacity;
 use crate::idle::IdlePolicy;
 use crate::lease::LeaseTimings;
 use crate::node::{AgentStart, Containment, NodeDescription};
+use crate::order::AttainedOrder;
 use crate::queue::{QueueAmount, QueueSettings};
 use crate::units::{Mebibytes, MilliCpus, MilliTflops, Percent};
 
@@ -96,6 +97,7 @@ pub fn capacity_to_wire(host: HostCapacity) -> v1::HostCapacity {
 }
 
 pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSettings, FieldError> {
+    let attained = queue.attained.as_ref().map(attained_order_from_wire);
     Ok(QueueSettings {
         name: queue.name,
         parent: queue.parent,
@@ -106,7 +108,31 @@ pub(super) fn queue_from_wire(queue: stored::QueueSettings) -> Result<QueueSetti
         windows: queue.windows,
         idle: queue.idle.as_ref().map(idle_policy_from_wire).transpose().map_err(|error| error.under("idle"))?,
         checkpoints: queue.checkpoints_mib.map(Mebibytes),
+        attained: attained.transpose().map_err(|error| error.under("attained"))?,
     })
+}
+
+/// Reads the order of a queue by attained service; what is not given is as by default.
+///
+/// # Errors
+/// When its first band is no time.
+pub fn attained_order_from_wire(order: &v1::AttainedOrder) -> Result<AttainedOrder, FieldError> {
+    let default = AttainedOrder::default();
+    let first_band = order.first_band.as_ref().map(|time| duration_from_wire("first_band", time)).transpose()?;
+    let given = |number: u32, default: u32| if number == 0 { default } else { number };
+    Ok(AttainedOrder {
+        first_band: first_band.unwrap_or(default.first_band),
+        ratio: given(order.ratio, default.ratio),
+        bands: given(order.bands, default.bands),
+        guard: order.guard_percent.map_or(default.guard, Percent),
+    })
+}
+
+#[must_use]
+pub fn attained_order_to_wire(order: &AttainedOrder) -> v1::AttainedOrder {
+    let AttainedOrder { first_band, ratio, bands, guard } = order;
+    let (first_band, guard_percent) = (Some(duration_to_wire(*first_band)), Some(guard.0));
+    v1::AttainedOrder { first_band, ratio: *ratio, bands: *bands, guard_percent }
 }
 
 /// Reads the idle ladder of a queue.
@@ -139,7 +165,8 @@ pub fn idle_policy_to_wire(policy: &IdlePolicy) -> v1::IdlePolicy {
 }
 
 pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
-    let QueueSettings { name, parent, guaranteed, maximum, weight, packing, windows, idle, checkpoints } = queue;
+    let QueueSettings { name, parent, guaranteed, maximum, weight, packing, windows, idle, checkpoints, attained } =
+        queue;
     stored::QueueSettings {
         name: name.clone(),
         parent: parent.clone(),
@@ -150,6 +177,7 @@ pub(super) fn queue_to_wire(queue: &QueueSettings) -> stored::QueueSettings {
         windows: windows.clone(),
         idle: idle.as_ref().map(idle_policy_to_wire),
         checkpoints_mib: checkpoints.map(|most| most.0),
+        attained: attained.as_ref().map(attained_order_to_wire),
     }
 }
 

@@ -199,6 +199,7 @@ fn header(state: &State) -> stored::SnapshotHeader {
         // Computed on reading.
         node_names: _,
         waiting: _,
+        unguarded: _,
         checkpointed: _,
         checkpoint_bytes: _,
         windowed: _,

@@ -13,10 +13,10 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tessera_ledger::{
-    AllocationId, BlockCount, BlockIndex, CardId, CardKind, Command, CompactionPolicy, Eligibility, Epoch, HostRequest,
-    IdlePolicy, IdleStep, Isolation, JobId, LeaseTimings, Level, LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId,
-    MovePhase, NodeId, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, PoolLimits, Precision, QueueAmount,
-    QueueSettings, Request, RequestId, RequestKey, Revision, Slice, WindowOf,
+    AllocationId, AttainedOrder, BlockCount, BlockIndex, CardId, CardKind, Command, CompactionPolicy, Eligibility,
+    Epoch, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, LeaseTimings, Level, LogTime, Mebibytes, MilliCpus,
+    MilliTflops, MoveId, MovePhase, NodeId, Packing, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, PoolLimits,
+    Precision, QueueAmount, QueueSettings, Request, RequestId, RequestKey, Revision, Slice, WindowOf,
 };
 
 pub use jobs::spec;
@@ -154,6 +154,12 @@ fn idle() -> impl Strategy<Value = IdlePolicy> {
     )
 }
 
+/// Orders without a zero, which is not written, and read as what is usual.
+fn attained() -> impl Strategy<Value = AttainedOrder> {
+    let order = |(first_band, ratio, bands, guard)| AttainedOrder { first_band, ratio, bands, guard: Percent(guard) };
+    (time(), 1u32.., 1u32.., any::<u32>()).prop_map(order)
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let node_id = || any::<u32>().prop_map(NodeId);
     let job = || any::<u64>().prop_map(JobId);
@@ -166,21 +172,24 @@ fn command() -> impl Strategy<Value = Command> {
         amounts,
         any::<u32>(),
         option::of(packing()),
-        (vec(text(), 0..3), option::of(idle()), option::of(any::<u64>())),
+        (vec(text(), 0..3), option::of(idle()), option::of(any::<u64>()), option::of(attained())),
     )
-        .prop_map(|(name, parent, (guaranteed, maximum), weight, packing, (windows, idle, checkpoints))| {
-            QueueSettings {
-                name,
-                parent,
-                guaranteed,
-                maximum,
-                weight,
-                packing,
-                windows,
-                idle,
-                checkpoints: checkpoints.map(Mebibytes),
-            }
-        });
+        .prop_map(
+            |(name, parent, (guaranteed, maximum), weight, packing, (windows, idle, checkpoints, attained))| {
+                QueueSettings {
+                    name,
+                    parent,
+                    guaranteed,
+                    maximum,
+                    weight,
+                    packing,
+                    windows,
+                    idle,
+                    checkpoints: checkpoints.map(Mebibytes),
+                    attained,
+                }
+            },
+        );
     prop_oneof![
         (node(), vec(card(), 0..3)).prop_map(|(node, cards)| Command::RegisterNode { node, cards }),
         (node_id(), vec(card(), 0..3)).prop_map(|(node, cards)| Command::UpdateCards { node, cards }),

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use tessera_ledger::{
-    Access, BlockCount, BlockIndex, CardHealth, CardId, CardKind, CheckpointKey, Command, DEVICE_LABEL, Eligibility,
-    Epoch, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobState, LeaseTimings, LogTime, Mebibytes, MilliCpus,
-    MilliTflops, MoveId, MovePhase, NodeId, Observation, OnDisconnect, Owner, Percent, PlanPart, PlannedWorker,
-    QueueAmount, QueueSettings, Rank, Revision, Slice, Span, State, StopCause, WindowOf, WorkerReport,
+    Access, AttainedOrder, BlockCount, BlockIndex, CardHealth, CardId, CardKind, CheckpointKey, Command, DEVICE_LABEL,
+    Eligibility, Epoch, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobState, LeaseTimings, LogTime,
+    Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeId, Observation, OnDisconnect, Owner, Percent, PlanPart,
+    PlannedWorker, QueueAmount, QueueSettings, Rank, Revision, Slice, Span, State, StopCause, WindowOf, WorkerReport,
 };
 
 use super::{first_fit, hosts, pick, plan};
@@ -263,6 +263,7 @@ pub(super) fn command(state: &State, step: &Step) -> Option<Command> {
                 maximum: Some(amount(maximum)),
                 idle: (maximum % 2 == 0).then(idle),
                 checkpoints: (maximum % 3 == 0).then_some(Mebibytes(0)),
+                attained: (maximum % 5 == 0).then(|| AttainedOrder { guard: Percent(50), ..AttainedOrder::default() }),
                 ..QueueSettings::new("team")
             };
             Command::SetQueue { queue: settings }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_ledger::{
-    Access, Affinity, AllocationId, BlockCount, BlockIndex, CardDescription, CardHealth, CardId, CardKind,
-    CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch, HostCapacity,
-    HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind, LogTime,
-    Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect, Owner,
-    Packing, PartKey, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision, PreferredLabel, QueueAmount,
-    QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span, StopCause,
-    UNKNOWN, VirtualCardRequest, WindowOf, WorkerExit, WorkerReport,
+    Access, Affinity, AllocationId, AttainedOrder, BlockCount, BlockIndex, CardDescription, CardHealth, CardId,
+    CardKind, CheckpointKey, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, Eligibility, Epoch,
+    HostCapacity, HostRequest, IdlePolicy, IdleStep, Isolation, JobId, JobSpec, LeaseTimings, Level, Link, LinkKind,
+    LogTime, Mebibytes, MilliCpus, MilliTflops, MoveId, MovePhase, NodeDescription, NodeId, Observation, OnDisconnect,
+    Owner, Packing, PartKey, Percent, Plan, PlanPart, PlannedWorker, PoolConfig, Precision, PreferredLabel,
+    QueueAmount, QueueSettings, Rank, Request, RequestId, RequestKey, RetryPolicy, Revision, SavedPart, Slice, Span,
+    StopCause, UNKNOWN, VirtualCardRequest, WindowOf, WorkerExit, WorkerReport,
 };
 use tessera_testkit::submission;
 
@@ -76,6 +76,10 @@ pub fn additions() -> Vec<(&'static str, Command)> {
         (
             "set_queue.checkpoints",
             Command::SetQueue { queue: QueueSettings { checkpoints: Some(Mebibytes(4096)), ..self::queue() } },
+        ),
+        (
+            "set_queue.attained",
+            Command::SetQueue { queue: QueueSettings { attained: Some(AttainedOrder::default()), ..self::queue() } },
         ),
         ("set_queue.idle", Command::SetQueue { queue: QueueSettings { idle: Some(idle()), ..self::queue() } }),
         ("set_config.policies", Command::SetConfig { config: full_config(), expected: None }),
