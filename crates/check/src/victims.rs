@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tessera_ledger::standing::{self, HEAD_START};
-use tessera_ledger::{AllocationPhase, CardId, Job, JobId, JobState, LogTime, PlannedWorker, QueueAmount, WorkerState};
+use tessera_ledger::{
+    AllocationPhase, AttainedOrder, CardId, CheckpointMode, Job, JobId, JobState, LogTime, PlannedWorker, QueueAmount,
+    WorkerState,
+};
 
 use crate::Problem;
 use crate::grant::{amount, held_by};
@@ -34,7 +37,7 @@ pub(crate) fn check(
         let active = allocation.is_some_and(|allocation| allocation.phase == AllocationPhase::Active)
             && matches!(victim.state, JobState::Starting | JobState::Running);
         let allowed = match victim.spec.queue == job.spec.queue {
-            true => gives_way_to(victim, job),
+            true => gives_way_to(world, victim, job),
             false => may_be_recalled(world, victim, asked, &mine),
         };
         let short = allocation.is_some_and(|allocation| {
@@ -56,10 +59,39 @@ pub(crate) fn check(
     }
 }
 
-/// Within a queue: a lower priority, where waiting for grants counts for the one that holds blocks.
-fn gives_way_to(victim: &Job, job: &Job) -> bool {
+/// Within a queue: a lower priority, where waiting for grants counts for the one that holds blocks; or, where the order
+/// is by attained service, what [`falls_behind`] says.
+fn gives_way_to(world: &World<'_>, victim: &Job, job: &Job) -> bool {
+    if let Some(order) = world.state.queue(&job.spec.queue).and_then(|queue| queue.settings.attained) {
+        return victim.is_preemptible() && falls_behind(world, order, victim, job);
+    }
     let seniority = victim.waited.as_millis() / HEAD_START.as_millis();
     victim.is_preemptible() && u128::from(victim.spec.priority) + seniority < u128::from(job.spec.priority)
+}
+
+/// By attained service: a job that is not guarded, of a lower priority; or of the same or, for one that is guarded, any,
+/// if it goes on later, has run for five minutes, was not suspended within the hour, and its band is higher or it is
+/// not guarded as the other is.
+fn falls_behind(world: &World<'_>, order: AttainedOrder, victim: &Job, job: &Job) -> bool {
+    let band = |job: &Job| {
+        let attained = job.attained(world.state.time()).as_millis();
+        let end = |band: u32| order.first_band.as_millis().saturating_mul(u128::from(order.ratio).saturating_pow(band));
+        (0..order.bands - 1).take_while(|band| attained >= end(*band)).count()
+    };
+    let lower = victim.spec.priority < job.spec.priority;
+    let allowed = match (job.guarded, victim.guarded) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => lower || victim.spec.priority == job.spec.priority && band(victim) > band(job),
+    };
+    if lower {
+        return allowed;
+    }
+    let goes_on = victim.spec.checkpoint.mode != CheckpointMode::Requeue;
+    let started = victim.history.last().map(|attempt| attempt.started_at.unwrap_or(attempt.granted_at));
+    let has_run = started.is_some_and(|started| world.state.time().since(started) >= Duration::from_secs(300));
+    let lately = victim.preempted_at.iter().any(|at| world.state.time().since(*at) < Duration::from_secs(3600));
+    allowed && goes_on && (has_run || victim.gives_way_for_idleness()) && !lately
 }
 
 /// Returns whether the victim has not run as long as it asked to; when it is recalled from another queue, at most an

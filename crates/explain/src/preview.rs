@@ -48,8 +48,8 @@ pub fn preview(pool: &mut Pool, state: &State, spec: &JobSpec, now: LogTime) -> 
     }
     let now = now.max(state.time());
     pool.reprice_if_due(state);
-    let mut asked = pool.inquire(state, &Arc::new(spec.clone()), false, now);
-    match judge(&mut asked, WaitingKey::of_next(spec.priority, now)) {
+    let mut asked = pool.inquire(state, &Arc::new(spec.clone()), now);
+    match judge(&mut asked, WaitingKey::of_next(spec.priority, state.order_of(&spec.queue), now)) {
         Err(explanation) => Preview::Waits(explanation),
         Ok(Start { workers, victims }) if victims.is_empty() => Preview::Starts { workers },
         Ok(Start { workers, victims }) => {

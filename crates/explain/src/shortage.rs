@@ -156,7 +156,7 @@ pub(crate) fn never_fits_together(asked: &Inquiry<'_>) -> bool {
 /// room for all of them even if all other work ended, but the pool has.
 #[must_use]
 pub fn is_never_together(pool: &mut Pool, state: &State, spec: &Arc<JobSpec>) -> bool {
-    never_fits_together(&pool.inquire(state, spec, false, LogTime(0)))
+    never_fits_together(&pool.inquire(state, spec, LogTime(0)))
 }
 
 pub(crate) fn never_together(spec: &JobSpec) -> Explanation {

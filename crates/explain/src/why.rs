@@ -23,10 +23,14 @@ pub fn explain(pool: &mut Pool, state: &State, job: &Job, now: LogTime) -> Expla
     if let Some(explanation) = standing(state, job, now) {
         return explanation;
     }
-    let mut asked = pool.inquire(state, &job.spec, job.gave_way(), now);
-    match judge(&mut asked, WaitingKey::of(job)) {
+    let mut asked = pool.inquire_of(state, job, now);
+    let explanation = match judge(&mut asked, state.waiting_key(job)) {
         Ok(start) => ready(&start.victims),
         Err(explanation) => explanation,
+    };
+    match state.order_of(&job.spec.queue) {
+        Some(order) => explanation.in_band(order, job, now),
+        None => explanation,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The parts of an explanation: a code, a sentence, numbers and the smallest change.
 
-use tessera_ledger::QueueAmount;
+use tessera_ledger::{AttainedOrder, Job, LogTime, QueueAmount};
 
 /// Words for what a job waits for, each with the one that the API uses for it.
 macro_rules! wait_codes {
@@ -89,6 +89,19 @@ pub struct Explanation {
 }
 
 impl Explanation {
+    /// Says as well where a job stands in a queue that goes by attained service.
+    pub(crate) fn in_band(self, order: AttainedOrder, job: &Job, now: LogTime) -> Self {
+        let service = job.attained(now);
+        let band = order.band_of(service);
+        let standing = match job.guarded {
+            true => "it is one of the oldest of its queue, which go first".to_owned(),
+            false => format!("it is in band {band} of {} by what it has had of cards", order.bands),
+        };
+        let sentence = format!("{}; {standing}", self.sentence);
+        let numbers = Self { sentence, ..self }.with("band", band.into());
+        numbers.with("attained_card_seconds", service.as_secs())
+    }
+
     pub(crate) fn new(code: WaitCode, sentence: impl Into<String>) -> Self {
         Self { code, sentence: sentence.into(), numbers: Vec::new(), change: None }
     }

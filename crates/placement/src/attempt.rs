@@ -33,7 +33,7 @@ impl Pool {
                 Err(short) => missing = short.missing,
             }
         }
-        let may_preempt = self.victims.below(job.queue(), job.request.priority).next().is_some()
+        let may_preempt = self.victims.below(job.queue(), job.request.precedence).next().is_some()
             || self.queues.may_recall_for(job.queue(), job.amount)
                 && self.victims.queues().any(|queue| queue != job.queue());
         if !may_preempt {

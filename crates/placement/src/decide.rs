@@ -49,8 +49,8 @@ impl Default for Limits {
 pub struct Decision {
     /// The plan; empty when nothing can be done.
     pub plan: Plan,
-    /// The next time at which something changes by the passing of time alone: the end of a backoff, of a closed window
-    /// or of a protection from preemption, the deadline of a drain, or a job has waited so long that cards are kept for
+    /// The next time at which something changes by the passing of time alone: the end of a backoff, of a closed window,
+    /// of a band or of a protection from preemption, the deadline of a drain, or a job has waited so long that cards are kept for
     /// it.
     pub next_wakeup: Option<LogTime>,
     /// True if a limit, or the plan made so far, cut the decision short: decide again once the plan is committed.
@@ -116,7 +116,10 @@ impl Pool {
         let patience = self.next_out_of_patience(at, limits);
         let opening = self.queues.next_opening();
         let drained = self.draining.iter().filter_map(|node| state.node(*node)?.drain_by).filter(|by| *by > at.now);
-        let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).chain(opening).chain(drained).min();
+        // A band that changes lets somebody in only where somebody waits.
+        let band = self.victims.next_fall().filter(|_| self.line.shapes.is_anything_short());
+        let next_wakeup = self.line.next_wakeup().into_iter().chain(patience).chain(opening).chain(band);
+        let next_wakeup = next_wakeup.chain(drained).min();
         let more = self.ends_cut_short(round.more, &round.plan);
         Decision { plan: round.plan, next_wakeup, more }
     }

@@ -7,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    CardKind, HostRequest, JobSpec, Mebibytes, MilliTflops, Node, NodeId, PoolConfig, QueueAmount, Span,
+    CardKind, HostRequest, Job, JobSpec, Mebibytes, MilliTflops, Node, NodeId, PoolConfig, Precedence, QueueAmount,
+    Span, State,
 };
 
 use crate::index::Index;
@@ -104,7 +105,8 @@ impl Demand {
             Some(offer)
         };
         let offers = classes.in_order().filter_map(offer).collect();
-        let request = Request { memory, priority: 0, limit: 0, gave_way: false, ..request.clone() };
+        let precedence = Precedence::default();
+        let request = Request { memory, precedence, limit: 0, gave_way: false, ..request.clone() };
         Self { request: Arc::new(request), offers, within: None, column: Arc::default() }.changed(|_| ())
     }
 
@@ -135,7 +137,7 @@ impl Demand {
             affinity: _,
             packing: _,
             queue: _,
-            priority: _,
+            precedence: _,
             limit: _,
             gave_way: _,
         } = &*changed.request;
@@ -256,9 +258,16 @@ pub(crate) struct Applicant {
 }
 
 impl Applicant {
-    /// A job with such a spec, which gave way before or never did.
-    pub(crate) fn of(spec: &Arc<JobSpec>, gave_way: bool, classes: &Classes, config: &PoolConfig) -> Self {
-        Self::with(spec, Arc::new(Request::of(spec, gave_way)), classes, config)
+    /// A job with such a spec, as if it came now.
+    pub(crate) fn of(spec: &Arc<JobSpec>, classes: &Classes, config: &PoolConfig) -> Self {
+        let request = Request::of(spec, Precedence::of_priority(spec.priority), false);
+        Self::with(spec, Arc::new(request), classes, config)
+    }
+
+    /// A job that waits.
+    pub(crate) fn waiting(state: &State, job: &Job, classes: &Classes) -> Self {
+        let request = Request::of(&job.spec, state.precedence_of(job, state.time()), job.gave_way());
+        Self::with(&job.spec, Arc::new(request), classes, state.config())
     }
 
     /// The same where its request is known.

@@ -71,15 +71,15 @@ pub struct TurnBefore {
 }
 
 impl Pool {
-    /// A question about a job with such a spec, which gave way before or never did.
-    pub fn inquire<'a>(
-        &'a mut self,
-        state: &'a State,
-        spec: &Arc<JobSpec>,
-        gave_way: bool,
-        now: LogTime,
-    ) -> Inquiry<'a> {
-        let job = Applicant::of(spec, gave_way, &self.index.classes, state.config());
+    /// A question about a job with such a spec, as if it came now.
+    pub fn inquire<'a>(&'a mut self, state: &'a State, spec: &Arc<JobSpec>, now: LogTime) -> Inquiry<'a> {
+        let job = Applicant::of(spec, &self.index.classes, state.config());
+        Inquiry { pool: self, at: Moment::of(state, now), job }
+    }
+
+    /// A question about a job that waits.
+    pub fn inquire_of<'a>(&'a mut self, state: &'a State, job: &Job, now: LogTime) -> Inquiry<'a> {
+        let job = Applicant::waiting(state, job, &self.index.classes);
         Inquiry { pool: self, at: Moment::of(state, now), job }
     }
 
@@ -192,7 +192,7 @@ impl Inquiry<'_> {
     }
 
     fn demand_of(&self, spec: JobSpec) -> Arc<Demand> {
-        Applicant::of(&Arc::new(spec), false, &self.pool.index.classes, self.at.state.config()).demand
+        Applicant::of(&Arc::new(spec), &self.pool.index.classes, self.at.state.config()).demand
     }
 
     /// The smallest step by which a virtual card can be made larger or smaller: the least that one block of an accepted

@@ -160,6 +160,7 @@ impl Pool {
             return Vec::new();
         }
         let mut oldest: Vec<_> = self.firsts().collect();
+        oldest.retain(|(holder, ..)| may_be_kept_for(keeping.at.state, *holder));
         oldest.retain(|(holder, ..)| keeping.has_waited(*holder, very_long(limits)));
         oldest.sort_unstable_by_key(|(holder, ..)| (Reverse(keeping.waited(*holder)), holder.job));
         for (holder, shape, line) in oldest.into_iter().take(IMPOSSIBLE_PASSED_OVER) {
@@ -193,6 +194,7 @@ impl Pool {
         // What its queue would not let start is not worth keeping cards for.
         if known.is_none() && shape.is_short() && !search.over && self.admits_least(shape) {
             let patient = keeping.waited(holder).is_some_and(|waited| waited >= keeping.limits.reserve_after);
+            let patient = patient && may_be_kept_for(keeping.at.state, holder);
             search.over = !patient || keeping.in_force.len() >= keeping.limits.reservations;
             if !search.over {
                 if let Some(fresh) = self.keep_for(keeping, holder, id, line) {
@@ -352,6 +354,13 @@ impl Pool {
         kept.iter_mut().for_each(|other| other.set_hidden(&mut self.index, false));
         done
     }
+}
+
+/// Returns whether cards may be kept for a job: where the order is by attained service only for one that is guarded, for
+/// the others get theirs from whoever has had more, and who is passed by for long becomes guarded.
+fn may_be_kept_for(state: &State, holder: WaitingKey) -> bool {
+    let order = state.job(holder.job).and_then(|job| state.order_of(&job.spec.queue));
+    order.is_none() || holder.precedence.0.guarded
 }
 
 fn waits_since(state: &State, holder: WaitingKey) -> Option<LogTime> {

@@ -56,22 +56,22 @@ const START_AGAIN: Duration = Duration::from_secs(30);
 /// The cost of jobs that give way; less is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
-    /// Greatest difference, over these jobs, between a job's effective priority and the lowest in its queue that could
-    /// give way. It comes first, because a job that gives way makes those below it in its own queue give way in turn:
+    /// Greatest difference, over these jobs, between a job's precedence and the lowest in its queue that could give way. It comes first, because a job that gives way makes those below it in its own queue give way in turn:
     /// all of that would have to be paid as well.
-    level: u32,
+    level: u64,
     /// Blocks times seconds.
     work: u128,
 }
 
 impl Cost {
-    /// The cost of a whole gang. Whoever gave way lately costs more, so that it does not always hit the same.
-    pub(crate) fn of(job: &Job, blocks: u64, now: LogTime, lowest: u32) -> Self {
+    /// The cost of a whole gang, so many levels above the lowest of its queue. Whoever gave way lately costs more, so
+    /// that it does not always hit the same.
+    pub(crate) fn of(job: &Job, blocks: u64, now: LogTime, level: u64) -> Self {
         let lost = work_lost(job, now);
         let seconds = lost.saturating_add(START_AGAIN).saturating_add(job.spec.checkpoint.grace).as_secs();
         let times = job.preempted_at.len() as u128 + 1;
         let work = u128::from(seconds).saturating_mul(u128::from(blocks)).saturating_mul(times);
-        Self { level: job.effective_priority().saturating_sub(lowest), work }
+        Self { level, work }
     }
 
     /// The cost of each block that is given back.

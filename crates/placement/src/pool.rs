@@ -92,11 +92,11 @@ impl Pool {
         pool.line.shapes.recompile(&pool.index, state.config());
         pool.queues.read(state);
         for allocation in state.allocations() {
-            pool.victims.update(state, allocation.id);
+            pool.victims.update(state, allocation.id, state.time());
             pool.index.surroundings.update(state, allocation.id);
         }
         for job in state.waiting() {
-            pool.line.update(job.id, Some(job), state.time(), &pool.index.classes, state.config());
+            pool.line.update(state, job.id, state.time(), &pool.index.classes);
         }
         pool
     }
@@ -127,7 +127,7 @@ impl Pool {
                     freed.extend(card);
                 }
                 Touched::Allocation(id) => {
-                    preemptible.extend(self.victims.update(state, *id));
+                    preemptible.extend(self.victims.update(state, *id, state.time()));
                     let workers = state.allocation(*id).into_iter().flat_map(|allocation| allocation.workers.iter());
                     workers.for_each(|worker| self.index.note_allocation(worker.node, *id));
                     // Whoever avoided a job that has left may want any card of the node now.
@@ -135,9 +135,9 @@ impl Pool {
                     freed.extend(left.into_iter().flat_map(|node| self.index.usable_cards(node)));
                 }
                 Touched::Job(id) => {
-                    let allocation = state.job(*id).and_then(|job| job.allocation);
+                    let allocation: Option<AllocationId> = state.job(*id).and_then(|job| job.allocation);
                     self.mix.update(*id, state.job(*id));
-                    preemptible.extend(allocation.and_then(|id: AllocationId| self.victims.update(state, id)));
+                    preemptible.extend(allocation.and_then(|id| self.victims.update(state, id, state.time())));
                 }
                 Touched::Node(_) | Touched::Queues | Touched::Config => {}
             }
@@ -188,7 +188,7 @@ impl Pool {
     }
 
     fn read_job(&mut self, state: &State, id: JobId, now: LogTime) {
-        self.line.update(id, state.job(id), now, &self.index.classes, state.config());
+        self.line.update(state, id, now, &self.index.classes);
     }
 
     /// Tries the jobs again that could use what has become free.
@@ -221,6 +221,9 @@ impl Pool {
         self.wake(state, &freed, queues);
         if self.queues.settle(state, now) {
             self.line.shapes.queues_freed();
+        }
+        for standing in self.victims.advance(state, now) {
+            self.line.shapes.preemptible_appeared(&standing, &self.queues);
         }
         self.line.planned().into_iter().for_each(|job| self.read_job(state, job, now));
         self.line.advance(now);

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tessera_ledger::{
-    Affinity, CardKind, CheckpointPolicy, HostRequest, Isolation, JobSpec, LogTime, Packing, Precision, Span,
-    VirtualCardRequest,
+    Affinity, CardKind, CheckpointPolicy, HostRequest, Isolation, JobSpec, LogTime, Packing, Precedence, Precision,
+    Span, VirtualCardRequest,
 };
 
 /// Time for stopping a job whose time limit is over.
@@ -41,8 +41,8 @@ pub(crate) struct Request {
     pub(crate) packing: Option<Packing>,
     /// Its queue; left empty where it does not matter where jobs stand.
     pub(crate) queue: String,
-    /// Its priority; left zero where that does not matter.
-    pub(crate) priority: u32,
+    /// Its precedence; the lowest where that does not matter.
+    pub(crate) precedence: Precedence,
     /// The class of its time limit; left zero where that does not matter.
     pub(crate) limit: u32,
     /// True if its jobs gave way before: then they take less from others.
@@ -73,11 +73,11 @@ impl Request {
 
     /// The needs and wishes of a job alone, whatever its standing.
     pub(crate) fn anywhere(spec: &JobSpec) -> Self {
-        Self { queue: String::new(), priority: 0, limit: 0, ..Self::of(spec, false) }
+        Self { queue: String::new(), limit: 0, ..Self::of(spec, Precedence::default(), false) }
     }
 
-    /// The request of a job, which gave way before or never did.
-    pub(crate) fn of(spec: &JobSpec, gave_way: bool) -> Self {
+    /// The request of a job of that precedence, which gave way before or never did.
+    pub(crate) fn of(spec: &JobSpec, precedence: Precedence, gave_way: bool) -> Self {
         // Every field is named: what makes no difference to where the job fits, or whom it may preempt for that, is
         // let go of here and nowhere else.
         let JobSpec {
@@ -89,7 +89,7 @@ impl Request {
             script: _,
             gang,
             virtual_card,
-            priority,
+            priority: _,
             preemptible: _,
             checkpoint: CheckpointPolicy { mode: _, signal: _, grace, every: _, keep: _, fallback: _ },
             on_disconnect: _,
@@ -144,7 +144,7 @@ impl Request {
             affinity: affinity.clone(),
             packing: *packing,
             queue: queue.clone(),
-            priority: *priority,
+            precedence,
             // Told to stop at its limit, it still has its grace time.
             limit: limit_class(time_limit.map(|limit| limit.saturating_add(*grace))),
             gave_way,

@@ -1,16 +1,19 @@
-//! Potential victims: the allocations in force, by queue and effective priority.
+//! Potential victims: the allocations in force, by queue and precedence. Where a queue goes by attained service the
+//! precedence of a running job falls with time, from band to band.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationId, AllocationPhase, Job, JobState, Slice, State, Worker, WorkerState};
+use tessera_ledger::{
+    Allocation, AllocationId, AllocationPhase, Job, JobState, LogTime, Precedence, Slice, State, Worker, WorkerState,
+};
 
 /// The standing of an allocation, which decides who may preempt it (law L4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) queue: Arc<str>,
-    pub(crate) priority: u32,
+    pub(crate) precedence: Precedence,
     /// True if jobs of its queue may preempt it.
     pub(crate) preemptible: bool,
     /// True if nothing that it asked for protects it, because it is idle.
@@ -22,18 +25,24 @@ pub(crate) struct Standing {
 pub(crate) struct Victims {
     /// The standing of each; `None`: it cannot give way now, but may be able to later.
     known: BTreeMap<AllocationId, Option<Standing>>,
-    by_queue: BTreeMap<Arc<str>, BTreeSet<(u32, Reverse<AllocationId>)>>,
+    by_queue: BTreeMap<Arc<str>, BTreeSet<(Precedence, Reverse<AllocationId>)>>,
+    /// The times at which bands change, and of whom.
+    falls: BTreeSet<(LogTime, AllocationId)>,
+    falls_at: BTreeMap<AllocationId, LogTime>,
 }
 
 impl Victims {
-    /// Takes over what the ledger says of an allocation; answers how it stands if it could not give way before and can,
-    /// or gives way more readily.
-    pub(crate) fn update(&mut self, state: &State, id: AllocationId) -> Option<Standing> {
+    /// Takes over what the ledger says of an allocation, as of `now`; answers how it stands if it could not give way
+    /// before and can, or gives way more readily.
+    pub(crate) fn update(&mut self, state: &State, id: AllocationId, now: LogTime) -> Option<Standing> {
+        if let Some(at) = self.falls_at.remove(&id) {
+            self.falls.remove(&(at, id));
+        }
         let before = self.known.remove(&id);
         if let Some(Some(known)) = &before
             && let Some(of_queue) = self.by_queue.get_mut(&known.queue)
         {
-            of_queue.remove(&(known.priority, Reverse(id)));
+            of_queue.remove(&(known.precedence, Reverse(id)));
             if of_queue.is_empty() {
                 self.by_queue.remove(&known.queue);
             }
@@ -46,13 +55,33 @@ impl Victims {
         }
         let known = self.by_queue.get_key_value(job.spec.queue.as_str());
         let queue = known.map_or_else(|| Arc::from(job.spec.queue.as_str()), |(queue, _)| Arc::clone(queue));
-        let priority = job.effective_priority();
+        let precedence = state.precedence_of(job, now);
         let (preemptible, idle) = (job.is_preemptible(), job.gives_way_for_idleness());
-        let standing = Standing { queue: Arc::clone(&queue), priority, preemptible, idle };
-        self.by_queue.entry(queue).or_default().insert((priority, Reverse(id)));
+        let standing = Standing { queue: Arc::clone(&queue), precedence, preemptible, idle };
+        self.by_queue.entry(queue).or_default().insert((precedence, Reverse(id)));
         self.known.insert(id, Some(standing.clone()));
-        let was_idle = before.as_ref().is_some_and(|before| before.as_ref().is_some_and(|before| before.idle));
-        (before == Some(None) || idle && !was_idle).then_some(standing)
+        let falls_at = state.order_of(&job.spec.queue).and_then(|order| job.next_band_at(order, now));
+        if let Some(at) = falls_at {
+            self.falls.insert((at, id));
+            self.falls_at.insert(id, at);
+        }
+        let gives_more = |before: &Standing| idle && !before.idle || precedence < before.precedence;
+        let gives_more = before.is_some_and(|before| before.as_ref().is_none_or(gives_more));
+        gives_more.then_some(standing)
+    }
+
+    /// Takes over the bands that have changed by `now`; answers how their jobs stand.
+    pub(crate) fn advance(&mut self, state: &State, now: LogTime) -> Vec<Standing> {
+        let mut fallen = Vec::new();
+        while let Some((_, id)) = self.falls.first().copied().filter(|(at, _)| *at <= now) {
+            fallen.extend(self.update(state, id, now));
+        }
+        fallen
+    }
+
+    /// The next time at which the band of a job changes.
+    pub(crate) fn next_fall(&self) -> Option<LogTime> {
+        self.falls.first().map(|(at, _)| *at)
     }
 
     /// The standing of an allocation that could give way; `None` for any other.
@@ -60,16 +89,19 @@ impl Victims {
         self.known.get(&id)?.as_ref()
     }
 
-    /// The allocations of a queue whose effective priority is below `priority`: lowest first, and among equals the
-    /// youngest first.
-    pub(crate) fn below<'a>(&'a self, queue: &str, priority: u32) -> impl Iterator<Item = AllocationId> + use<'a> {
+    /// The allocations of a queue whose precedence is below one: lowest first, and among equals the youngest first.
+    pub(crate) fn below<'a>(
+        &'a self,
+        queue: &str,
+        precedence: Precedence,
+    ) -> impl Iterator<Item = AllocationId> + use<'a> {
         let of_queue = self.by_queue.get(queue).into_iter();
-        of_queue.flat_map(move |set| set.range(..(priority, Reverse(AllocationId(u64::MAX))))).map(|(_, id)| id.0)
+        of_queue.flat_map(move |set| set.range(..(precedence, Reverse(AllocationId(u64::MAX))))).map(|(_, id)| id.0)
     }
 
-    /// The lowest effective priority of a queue that could give way.
-    pub(crate) fn lowest(&self, queue: &str) -> u32 {
-        self.by_queue.get(queue).and_then(|set| set.first()).map_or(0, |(priority, _)| *priority)
+    /// The lowest precedence of a queue that could give way.
+    pub(crate) fn lowest(&self, queue: &str) -> Precedence {
+        self.by_queue.get(queue).and_then(|set| set.first()).map_or(Precedence::default(), |(lowest, _)| *lowest)
     }
 
     /// The allocations of all queues but one, queue by queue.

@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unreachable, clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod affinity;
+mod attained;
 mod checking;
 mod dry_runs;
 mod elastic;

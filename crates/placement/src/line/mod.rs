@@ -6,10 +6,9 @@ mod retry;
 pub(crate) mod shapes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{Job, JobId, LogTime, PoolConfig, QueueAmount, UNKNOWN};
+use tessera_ledger::{JobId, LogTime, QueueAmount, State, UNKNOWN};
 
 use crate::index::class::Classes;
 use crate::index::put;
@@ -47,19 +46,12 @@ pub(crate) struct Line {
 
 impl Line {
     /// Takes over what the ledger says of a job.
-    pub(crate) fn update(
-        &mut self,
-        id: JobId,
-        job: Option<&Arc<Job>>,
-        now: LogTime,
-        classes: &Classes,
-        config: &PoolConfig,
-    ) {
+    pub(crate) fn update(&mut self, state: &State, id: JobId, now: LogTime, classes: &Classes) {
         if let Some(known) = self.jobs.remove(&id) {
             self.file(id, known, false);
         }
-        let Some(job) = job.filter(|job| job.is_waiting()) else { return };
-        let (shape, key) = (self.shapes.intern(job, classes, config), WaitingKey::of(job));
+        let Some(job) = state.job(id).filter(|job| job.is_waiting()) else { return };
+        let (shape, key) = (self.shapes.intern(state, job, classes), state.waiting_key(job));
         let until = job.waits_until();
         let waiting = Waiting { key, shape, filed: if until > now { Filed::Later(until) } else { Filed::Line } };
         self.jobs.insert(id, waiting);

@@ -79,11 +79,11 @@ impl Shapes {
         self.fulfil(Hope::HostRoom, Hope::HostRoom, |_| true);
     }
 
-    /// A grant that could not give way can now: for higher priorities of its queue, and if that has lent anything for
+    /// A grant that could not give way can now, or to more: for higher precedences of its queue, and if that has lent anything for
     /// whoever may recall.
     pub(crate) fn preemptible_appeared(&mut self, standing: &Standing, queues: &Queues) {
         if let Some(line) = self.line_of_queue(&standing.queue).filter(|_| standing.preemptible) {
-            let is_higher = |shape: &Shape| shape.one.request.priority > standing.priority;
+            let is_higher = |shape: &Shape| shape.one.request.precedence > standing.precedence;
             self.fulfil(Hope::Victims(line), Hope::Victims(line), is_higher);
         }
         if queues.has_lent(&standing.queue) {
@@ -110,7 +110,7 @@ impl Shapes {
     }
 
     /// Returns whether anything hopes for somebody to give way, or for room: then cards matter.
-    pub(super) fn is_anything_short(&self) -> bool {
+    pub(crate) fn is_anything_short(&self) -> bool {
         self.hoping(Hope::Victims(LineId(0)), Hope::Victims(LineId(usize::MAX))).next().is_some()
     }
 

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tessera_ledger::state::WaitingKey;
-use tessera_ledger::{Job, LogTime, PoolConfig, Span};
+use tessera_ledger::{Job, LogTime, PoolConfig, Span, State};
 
 use super::retry::Hope;
 use crate::demand::Applicant;
@@ -143,15 +143,15 @@ pub(crate) struct Shapes {
 
 impl Shapes {
     /// The shape of a job; it may be forgotten again when the last job has left it.
-    pub(super) fn intern(&mut self, job: &Job, classes: &Classes, config: &PoolConfig) -> ShapeId {
-        let request = Request::of(&job.spec, job.gave_way());
+    pub(super) fn intern(&mut self, state: &State, job: &Job, classes: &Classes) -> ShapeId {
+        let request = Request::of(&job.spec, state.precedence_of(job, state.time()), job.gave_way());
         if let Some(id) = self.ids.get(&request).copied() {
             if self.idle.remove(&id) {
                 self.list(id, true);
             }
             return id;
         }
-        let one = Arc::new(Applicant::with(&job.spec, Arc::new(request), classes, config));
+        let one = Arc::new(Applicant::with(&job.spec, Arc::new(request), classes, state.config()));
         let (request, line) = (Arc::clone(&one.request), self.enter_line(one.queue()));
         let shape = Shape { one, line, jobs: BTreeSet::new(), others: 0, block: None, hopeless_at: None };
         let id = self.unused.pop().unwrap_or(ShapeId(self.table.len()));
@@ -295,7 +295,7 @@ impl Shapes {
         let reach = |shape: &Shape| {
             let (queue, free) = (shape.one.queue(), card.free.total());
             let gives = |standing: &Standing| match &*standing.queue == queue {
-                true => standing.preemptible && standing.priority < shape.one.request.priority,
+                true => standing.preemptible && standing.precedence < shape.one.request.precedence,
                 false => queues.may_recall(queue),
             };
             held.iter().filter(|(holder, _)| gives(holder)).fold(free, |sum, (_, blocks)| sum.saturating_add(*blocks))

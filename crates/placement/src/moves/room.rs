@@ -50,7 +50,7 @@ impl Pool {
         self.settle(state, state.time());
         self.reprice_if_due(state);
         let waiting = state.job(job).filter(|job| job.is_waiting())?;
-        let demand = Applicant::of(&waiting.spec, false, &self.index.classes, state.config()).least;
+        let demand = Applicant::of(&waiting.spec, &self.index.classes, state.config()).least;
         // Virtual cards of a gang are found room for one by one; which room that is must not matter to the others.
         let apart = demand.gang == 1 || demand.span == Span::Card && !demand.has_hard_wishes();
         if demand.offers.is_empty() || !apart || fits(&mut self.index, &demand) {
@@ -65,7 +65,7 @@ impl Pool {
 
     /// Returns whether a waiting job lacks nothing but room.
     pub fn lacks_room(&mut self, state: &State, job: &Job) -> bool {
-        let job = Applicant::of(&job.spec, false, &self.index.classes, state.config());
+        let job = Applicant::of(&job.spec, &self.index.classes, state.config());
         self.queues.admit(job.queue(), job.amount).is_ok() && !fits(&mut self.index, &job.least)
     }
 
@@ -187,7 +187,7 @@ impl Pool {
 /// that they had, since a driver restores the contents of a card to no others; a program with a device resumes on any
 /// cards that the job accepts.
 fn own_demand(index: &Index, state: &State, mover: &Mover) -> Demand {
-    let applicant = Applicant::of(&mover.job.spec, false, &index.classes, state.config());
+    let applicant = Applicant::of(&mover.job.spec, &index.classes, state.config());
     let own = applicant.demand.of_gang(mover.allocation.virtual_cards());
     let spec = &mover.job.spec;
     let is_bound = spec.checkpoint.mode == CheckpointMode::Transparent && !spec.virtual_card.access.is_device();

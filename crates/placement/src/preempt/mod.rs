@@ -1,5 +1,5 @@
 //! Preemption (P5d, law L4): which jobs give their blocks back so that another fits: jobs of its queue with a strictly
-//! lower effective priority, and, for a job within the guarantee of its queue, whatever other queues hold above theirs.
+//! lower effective priority, or precedence where it goes by attained service, and, for a job within the guarantee of its queue, whatever other queues hold above theirs.
 //!
 //! Those give way who are lowest in their queue, and of these who cost least: the work that would be lost, times its
 //! TFLOPS, and what it takes to start again.
@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tessera_ledger::{
-    Allocation, AllocationId, CardId, Job, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount, Span,
+    Allocation, AllocationId, CardId, Claim, Job, JobId, JobSpec, LogTime, Mebibytes, MilliTflops, NodeId, QueueAmount,
+    Span,
 };
 
 use crate::demand::{Applicant, Demand, Offer};
@@ -147,13 +148,13 @@ impl<'a> Hunt<'a> {
     fn may_give_way(&self) -> impl Iterator<Item = AllocationId> + use<'a> {
         let (victims, job) = (self.victims, self.job);
         let recalled = self.queues.may_recall(job.queue()).then(|| victims.outside(job.queue()));
-        victims.below(job.queue(), job.request.priority).chain(recalled.into_iter().flatten())
+        victims.below(job.queue(), job.request.precedence).chain(recalled.into_iter().flatten())
     }
 
     fn judge(&mut self, id: AllocationId) -> Option<Victim> {
         let standing = self.victims.standing(id)?;
         let recall = *standing.queue != *self.job.queue();
-        let is_lower = standing.preemptible && standing.priority < self.job.request.priority;
+        let is_lower = standing.preemptible && standing.precedence < self.job.request.precedence;
         if !(recall || is_lower) {
             return None;
         }
@@ -164,18 +165,22 @@ impl<'a> Hunt<'a> {
         }
         let blocks = live_blocks(allocation);
         let (now, config) = (self.at.now, self.at.state.config());
+        let claim = match recall {
+            true => Claim::Recall,
+            false => self.at.state.claim(self.job.request.precedence, job, now).ok()?,
+        };
         let victim = Victim {
             job: Arc::clone(job),
             allocation: Arc::clone(allocation),
             blocks,
             amount: Giver::of(job, allocation, config.block_size).amount,
-            cost: Cost::of(job, blocks, now, self.victims.lowest(&standing.queue)),
+            cost: Cost::of(job, blocks, now, standing.precedence.above(self.victims.lowest(&standing.queue))),
             is_own: !recall,
         };
         if recall && !self.queues.recall(self.job.queue(), self.job.amount).allows(victim.giver()) {
             return None;
         }
-        if let Some(at) = job.preemptible_from(since(allocation), now, config.preemptions_per_hour, recall) {
+        if let Some(at) = job.preemptible_from(since(allocation), now, config.preemptions_per_hour, claim) {
             let at = (at.0 < u64::MAX).then_some(at);
             self.so_far.retry_at = self.so_far.retry_at.into_iter().chain(at).min();
             return None;

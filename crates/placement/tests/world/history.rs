@@ -36,6 +36,7 @@ pub enum Step {
     Cached(usize, usize),
     /// A queue gets another packing of its jobs over the pool, or none.
     Packing(usize, Option<Packing>),
+    Order(usize, Option<u32>),
     /// A decision is made and committed.
     Decide,
     /// A decision is made and its plan is lost.
@@ -196,6 +197,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..64, 0u32..6).prop_map(|(node, place)| Step::Relabel(node, place)),
         1 => (0usize..64, 0usize..4).prop_map(|(node, data)| Step::Cached(node, data)),
         1 => (0usize..4, prop::option::of(packing())).prop_map(|(queue, packing)| Step::Packing(queue, packing)),
+        1 => (0usize..4, prop::option::of(0u32..60)).prop_map(|(queue, guard)| Step::Order(queue, guard)),
     ]
 }
 
@@ -312,6 +314,14 @@ impl World {
                 self.command(
                     queue.map(|queue| Command::SetQueue { queue: QueueSettings { packing: *packing, ..queue } }),
                 );
+            }
+            Step::Order(which, guard) => {
+                // Bands of a few seconds, so that jobs fall through them within a history.
+                let first_band = Duration::from_secs(5);
+                let attained =
+                    guard.map(|guard| AttainedOrder { first_band, guard: Percent(guard), ..AttainedOrder::default() });
+                let queue = self.state.queue(QUEUES[which % QUEUES.len()]).map(|queue| queue.settings.clone());
+                self.command(queue.map(|queue| Command::SetQueue { queue: QueueSettings { attained, ..queue } }));
             }
             Step::Pass(seconds) => self.pass(Duration::from_secs(*seconds)),
             Step::Decide | Step::DecideInVain => {}
