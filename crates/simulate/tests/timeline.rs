@@ -1,5 +1,6 @@
 //! Small traces whose course can be followed by hand.
 
+use tessera_ledger::{AttainedOrder, Percent};
 use tessera_simulate::placer::Choice;
 use tessera_simulate::policy::Named;
 use tessera_simulate::timeline::{
@@ -83,6 +84,21 @@ fn cards_that_somebody_waits_for_and_would_fit_on_are_counted() {
     // One of two cards from 200 to 1000, of 2800 s in all.
     assert_eq!(in_order.duration_s, 2800.0);
     assert!((in_order.fitting_idle_percent - 800.0 * 100.0 / 5600.0).abs() < 1e-9, "{in_order}");
+}
+
+/// Short jobs wait for a long one in order of submission, and take its place where what all have had decides.
+#[test]
+fn short_jobs_do_not_wait_for_a_long_one_by_attained_service() {
+    let jobs = [job("long", 0, 10_000, 2, 1000), job("short", 400, 60, 1, 1000), job("early", 40, 30, 2, 1000)];
+    let (nodes, attained) = (made_up(1, 2, None), TimelineOptions::new(Choice::Tessera));
+    let attained =
+        TimelineOptions { order: Some(AttainedOrder { guard: Percent(0), ..Default::default() }), ..attained };
+    let in_order = run(Choice::Tessera, &jobs);
+    assert_eq!(in_order.waits_s, [0.0, 9_630.0, 9_960.0]);
+    let by_service = play(&nodes, &jobs, attained).expect("it goes well");
+    // Two cards for 300 s are the first band: then `early` comes in. `long` gives way again an hour after that.
+    assert_eq!(by_service.waits_s, [90.0, 3_500.0, 260.0]);
+    assert_eq!((by_service.completed, by_service.preemptions, by_service.duration_s), (3, 2, 10_090.0));
 }
 
 /// A text that is no cost is refused with an example of one.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tessera_foresight::compact;
 use tessera_ledger::{
-    Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueSettings, Rejection, Request,
-    Revision, State, Touched,
+    AttainedOrder, Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueSettings, Rejection,
+    Request, Revision, State, Touched,
 };
 use tessera_placement::{CompactionOrder, Decision, Limits, PlannedMove, Pool};
 
@@ -106,6 +106,19 @@ impl Engine {
         engine.touched.clear();
         engine.for_agents.clear();
         Ok(engine)
+    }
+
+    /// Gives all queues an order.
+    ///
+    /// # Errors
+    /// [`EngineError`] when the ledger refuses it.
+    pub fn order_by(&mut self, attained: Option<AttainedOrder>) -> Result<(), EngineError> {
+        let settings: Vec<QueueSettings> = self.state.queues().map(|queue| queue.settings.clone()).collect();
+        for settings in settings {
+            let queue = QueueSettings { attained, ..settings };
+            self.carry_out("the order of a queue", Command::SetQueue { queue })?;
+        }
+        Ok(())
     }
 
     #[must_use]

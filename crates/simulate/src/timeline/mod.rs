@@ -13,6 +13,8 @@ mod scheduler;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tessera_ledger::AttainedOrder;
+
 use crate::engine::EngineError;
 use crate::placer::Choice;
 use crate::plain::{Impossible, Place};
@@ -46,13 +48,15 @@ pub struct TimelineOptions {
     pub compaction: Option<Compaction>,
     /// The cost that each resumption and each move has for a job.
     pub cost: SuspendCost,
+    /// The order of all queues where it is by attained service; `None`: by submission. Only Tessera has it.
+    pub order: Option<AttainedOrder>,
 }
 
 impl TimelineOptions {
     /// A placer that draws nothing, moves nothing, and whose suspensions cost nothing.
     #[must_use]
     pub fn new(policy: Choice) -> Self {
-        Self { policy, seed: 0, compaction: None, cost: SuspendCost::default() }
+        Self { policy, seed: 0, compaction: None, cost: SuspendCost::default(), order: None }
     }
 }
 
@@ -120,7 +124,7 @@ pub fn play(nodes: &[TraceNode], jobs: &[TraceJob], options: TimelineOptions) ->
     let queues: BTreeSet<&str> = jobs.iter().map(|job| job.queue.as_str()).collect();
     let queues: Vec<&str> = queues.into_iter().collect();
     let mut scheduler: Box<dyn Scheduler> = match options.policy {
-        Choice::Tessera => Box::new(TesseraScheduler::new(nodes, &queues)?),
+        Choice::Tessera => Box::new(TesseraScheduler::new(nodes, &queues, options.order)?),
         Choice::Other(named) => Box::new(PlainScheduler::new(nodes, named.make(options.seed))),
     };
     Play::new(nodes, jobs, options).run(scheduler.as_mut())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use tessera_ledger::JobId;
+use tessera_ledger::{AttainedOrder, JobId};
 use tessera_placement::Limits;
 
 use crate::engine::{Decided, Engine, EngineError, Placed, Scale};
@@ -45,8 +45,9 @@ pub(super) struct TesseraScheduler {
 }
 
 impl TesseraScheduler {
-    pub(super) fn new(nodes: &[TraceNode], queues: &[&str]) -> Result<Self, EngineError> {
-        let engine = Engine::new(nodes, queues, Scale::default(), Limits::default())?;
+    pub(super) fn new(nodes: &[TraceNode], queues: &[&str], order: Option<AttainedOrder>) -> Result<Self, EngineError> {
+        let mut engine = Engine::new(nodes, queues, Scale::default(), Limits::default())?;
+        engine.order_by(order)?;
         Ok(Self { engine, ids: BTreeMap::new(), numbers: BTreeMap::new() })
     }
 
