@@ -177,7 +177,10 @@ impl Console {
     /// Tried until it succeeds: members take a rule that is new only when all of them know it.
     async fn rules(&self) -> Result<(), ClientError> {
         let named = |name: &str| v1::QueueSettings { name: name.to_owned(), weight: 1, ..v1::QueueSettings::default() };
-        let desk = v1::QueueSettings { idle: Some(Ladder::to_wire()), ..named(WITH_LADDER) };
+        // Bands of a second of a card: what runs goes through them, and the oldest are guarded.
+        let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+        let attained = Some(v1::AttainedOrder { first_band: second, ..v1::AttainedOrder::default() });
+        let desk = v1::QueueSettings { idle: Some(Ladder::to_wire()), attained, ..named(WITH_LADDER) };
         let shift = v1::QueueSettings { windows: vec![SHIFT_WINDOW.text.to_owned()], ..named(SHIFT) };
         for queue in [desk, shift] {
             while let Err(error) = self.set_queue(queue.clone()).await {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tessera_ledger::wire::{WireEnum, slice_to_wire, spec_to_wire};
+use tessera_ledger::wire::{WireEnum, duration_to_wire, slice_to_wire, spec_to_wire};
 use tessera_ledger::{
-    Allocation, Attempt, Checkpoint, CheckpointPart, Job, JobSpec, JobState, LogTime, Move, NodeId, PlannedWorker,
-    Reason, Rejection, Slice, State, Worker, WorkerExit, WorkerState,
+    Allocation, AttainedOrder, Attempt, Checkpoint, CheckpointPart, Job, JobSpec, JobState, LogTime, Move, NodeId,
+    PlannedWorker, Reason, Rejection, Slice, State, Worker, WorkerExit, WorkerState,
 };
 
 use crate::queue_view::told;
@@ -41,8 +41,15 @@ pub fn job(state: &State, job: &Job) -> v1::Job {
         preempted_at: job.preempted_at.iter().copied().map(timestamp).collect(),
         traceparent: job.traceparent.clone(),
         checkpoints: job.checkpoints.that_count().map(|one| checkpoint(state, one)).collect(),
+        attained: state.order_of(&job.spec.queue).map(|order| attained(state, job, order)),
         idle: job.idle.map(|idle| v1::Idle { since: Some(timestamp(idle.since)), step: idle.step.to_wire() }),
     }
+}
+
+/// Service that a job had, and its standing by that.
+fn attained(state: &State, job: &Job, order: AttainedOrder) -> v1::AttainedService {
+    let service = job.attained(state.time());
+    v1::AttainedService { service: Some(duration_to_wire(service)), band: order.band_of(service), guarded: job.guarded }
 }
 
 /// Before when it is not granted anything: for its backoff, or for windows that are closed.

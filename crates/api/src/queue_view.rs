@@ -1,6 +1,9 @@
 //! Queues as the API shows them and takes them.
 
-use tessera_ledger::wire::{FieldError, WireEnum, enum_from_wire, idle_policy_from_wire, idle_policy_to_wire};
+use tessera_ledger::wire::{
+    FieldError, WireEnum, attained_order_from_wire, attained_order_to_wire, enum_from_wire, idle_policy_from_wire,
+    idle_policy_to_wire,
+};
 use tessera_ledger::{
     IdleStep, LogTime, Mebibytes, MilliTflops, Queue, QueueAmount, QueueSettings, Rejection, State, UNKNOWN,
 };
@@ -41,6 +44,7 @@ fn settings(settings: &QueueSettings) -> v1::QueueSettings {
         windows: settings.windows.clone(),
         idle: settings.idle.as_ref().map(idle_policy_to_wire),
         checkpoints_mib: settings.checkpoints.map(|most| most.0),
+        attained: settings.attained.as_ref().map(attained_order_to_wire),
     }
 }
 
@@ -59,6 +63,7 @@ fn amount_of(amount: v1::QueueAmount) -> QueueAmount {
 pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSettings, Refusal> {
     let queue = queue.ok_or_else(|| Refusal::from(FieldError::missing("queue")))?;
     let idle = queue.idle.as_ref().map(idle_policy_from_wire);
+    let attained = queue.attained.as_ref().map(attained_order_from_wire);
     let settings = QueueSettings {
         name: queue.name,
         parent: queue.parent,
@@ -69,6 +74,7 @@ pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSett
         windows: queue.windows,
         idle: idle.transpose().map_err(|error| error.under("queue.idle"))?,
         checkpoints: queue.checkpoints_mib.map(Mebibytes),
+        attained: attained.transpose().map_err(|error| error.under("queue.attained"))?,
     };
     let mut check = Check::default();
     check.of(name("queue.name", &settings.name));
@@ -89,6 +95,11 @@ pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSett
             let after = idle.after(step).unwrap_or_default();
             check.of(time(&format!("queue.idle.{}", step.field()), after, limits::LADDER));
         }
+    }
+    if let Some(Err(Rejection::Invalid { field, problem })) =
+        settings.attained.map(|order| order.check("queue.attained"))
+    {
+        check.refuse(field, problem);
     }
     check.that(settings.parent != settings.name, "queue.parent", || "must be another queue".to_owned());
     let within = settings.maximum.is_none_or(|maximum| settings.guaranteed.within(maximum));

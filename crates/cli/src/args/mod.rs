@@ -7,6 +7,7 @@ mod daemon;
 mod idle;
 mod job;
 mod operator;
+mod order;
 mod pool;
 mod queue;
 mod run;
@@ -32,13 +33,14 @@ pub use job::{
     SubmitArgs, WaitArgs, WaitFor, WhenArgs, WhyArgs,
 };
 pub use operator::{DebugArgs, DoctorArgs, HostArgs, OperatorCommand, OperatorVerb, ReplayArgs};
+pub use order::{OrderChoice, order_text};
 pub use pool::{
     BlockArgs, CardCommand, CardVerb, ConfigVerb, MapArgs, NodeCommand, NodeVerb, PoolCommand, PoolVerb,
     PrecisionChoice, SetConfigArgs,
 };
 pub use queue::{QueueCommand, QueuePacking, QueueVerb, SetQueueArgs};
 pub use run::{KindChoice, PackingChoice, RunArgs, RunCommand, SpanChoice};
-pub use simulate::{CardsArgs, PlacerArgs, Queues, SaturateArgs, SimulateCommand, SimulateVerb};
+pub use simulate::{CardsArgs, Order, PlacerArgs, Queues, SaturateArgs, SimulateCommand, SimulateVerb};
 pub use top::{TopArgs, TopCommand, TopTab};
 pub use usage::{By, MOST_ROWS, UsageArgs, UsageCommand};
 pub use values::{CardRef, JobNumber};

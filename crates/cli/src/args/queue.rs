@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::client::ClientArgs;
 use super::idle::{IdleChoice, idle};
+use super::order::{OrderChoice, order};
 use super::values::{memory, tflops};
 
 /// `tessera queue`.
@@ -78,6 +79,10 @@ pub struct SetQueueArgs {
     /// each job never; 0: no bound
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub checkpoints: Option<u64>,
+    /// The order among its own jobs: `fifo`, or `attained` (what each has had of cards: lower bands go first and
+    /// suspend higher ones that can go on), such as "attained first 10m ratio 4 bands 8 guard 20%"
+    #[arg(long, value_name = "ORDER", value_parser = order)]
+    pub order: Option<OrderChoice>,
 }
 
 /// How virtual cards of a queue's jobs are laid over the pool.

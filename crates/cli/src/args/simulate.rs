@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tessera_ledger::Percent;
 use tessera_simulate::timeline::SuspendCost;
+
+use super::order::share;
 
 /// `tessera simulate`.
 ///
@@ -12,7 +15,7 @@ use tessera_simulate::timeline::SuspendCost;
 #[command(args_conflicts_with_subcommands = true)]
 pub struct SimulateCommand {
     /// Answer arrivals on the standard input one by one, on the standard output (docs/simulate.md has the lines)
-    #[arg(long, conflicts_with_all = ["cluster", "jobs", "suspend_cost", "queues", "events", "report", "json"])]
+    #[arg(long, conflicts_with_all = ["cluster", "jobs", "suspend_cost", "queues", "order", "events", "report", "json"])]
     pub online: bool,
     /// List of nodes, or a size such as 300x8 (nodes x cards)
     #[arg(long, value_name = "FILE", required_unless_present = "online")]
@@ -29,6 +32,12 @@ pub struct SimulateCommand {
     /// The queues of the jobs: those that the list names, or one for all
     #[arg(long, value_enum, default_value_t = Queues::Listed)]
     pub queues: Queues,
+    /// The order within each queue: by submission, or by what jobs have had of cards; for Tessera
+    #[arg(long, value_enum, default_value_t = Order::Fifo)]
+    pub order: Order,
+    /// The share of the cards that goes to the oldest jobs, with `--order attained`, such as 0.2; 0: none
+    #[arg(long, value_name = "SHARE", default_value = "20%", value_parser = share)]
+    pub guard: Percent,
     /// Write what happened to each job into a CSV file: `time_s,job,event,places` (docs/simulate.md); for one policy
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
@@ -48,6 +57,13 @@ pub struct SimulateCommand {
 pub enum Queues {
     Listed,
     One,
+}
+
+/// The order among the jobs of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    Fifo,
+    Attained,
 }
 
 /// What places, and what it draws.

@@ -7,7 +7,7 @@ use tessera_api::v1::{
 
 use super::Desk;
 use super::desk::PAGE;
-use crate::args::{IdleChoice, QueuePacking, QueueVerb, SetQueueArgs};
+use crate::args::{IdleChoice, OrderChoice, QueuePacking, QueueVerb, SetQueueArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::confirm;
@@ -117,6 +117,11 @@ fn merged(args: &SetQueueArgs, present: QueueSettings) -> Result<QueueSettings, 
             None => present.checkpoints_mib,
             Some(mib) => Some(mib).filter(|mib| *mib > 0),
         },
+        attained: match args.order {
+            None => present.attained,
+            Some(OrderChoice::Fifo) => None,
+            Some(OrderChoice::Attained(order)) => Some(order),
+        },
     })
 }
 
@@ -130,7 +135,7 @@ async fn remove(desk: Desk, name: String, yes: bool) -> Result<Exit, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use tessera_api::v1::IdlePolicy;
+    use tessera_api::v1::{AttainedOrder, IdlePolicy};
 
     use super::*;
 
@@ -147,6 +152,7 @@ mod tests {
             windows: Vec::new(),
             idle: None,
             checkpoints: None,
+            order: None,
         }
     }
 
@@ -165,6 +171,7 @@ mod tests {
             packing: Packing::Spread.into(),
             windows: Vec::new(),
             checkpoints_mib: Some(5),
+            attained: Some(AttainedOrder { ratio: 4, ..AttainedOrder::default() }),
             idle: Some(IdlePolicy { below_percent: 5, ..IdlePolicy::default() }),
         };
         let same = merged(&args(), present.clone()).expect("merged");
@@ -173,9 +180,10 @@ mod tests {
         let more = merged(&more, present).expect("merged");
         assert_eq!((more.maximum, more.parent.as_str(), more.weight), (amount(60_000, 4096), "", 3));
         assert_eq!(more.packing(), Packing::Spread);
-        let back = SetQueueArgs { packing: Some(QueuePacking::Pool), idle: Some(IdleChoice::Never), ..args() };
+        let (packing, order) = (Some(QueuePacking::Pool), Some(OrderChoice::Fifo));
+        let back = SetQueueArgs { packing, order, idle: Some(IdleChoice::Never), ..args() };
         let back = merged(&back, more).expect("merged");
-        assert_eq!((back.packing(), back.idle), (Packing::Unspecified, None));
+        assert_eq!((back.packing(), back.idle, back.attained), (Packing::Unspecified, None, None));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tessera_diagnostics::shown;
+use tessera_ledger::AttainedOrder;
 use tessera_simulate::cards::{self, CardsOptions};
 use tessera_simulate::online::{self, OnlineError, OnlineOptions};
 use tessera_simulate::placer::{Choice, Moves};
@@ -13,7 +14,7 @@ use tessera_simulate::timeline::{self, Compaction, TimelineOptions};
 use tessera_simulate::trace::{self, JobList, TraceNode};
 use tessera_simulate::{report, saturate};
 
-use crate::args::{CardsArgs, PlacerArgs, Queues, SaturateArgs, SimulateCommand, SimulateVerb};
+use crate::args::{CardsArgs, Order, PlacerArgs, Queues, SaturateArgs, SimulateCommand, SimulateVerb};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::print::unwritten;
@@ -110,8 +111,11 @@ fn play(command: &SimulateCommand) -> Result<Exit, Failure> {
     let events = command.events.as_ref().map(File::create).transpose().map_err(|error| not_written(&error))?;
     let mut runs = Vec::new();
     let compaction = command.placer.moves.then(Compaction::default);
+    let order =
+        (command.order == Order::Attained).then(|| AttainedOrder { guard: command.guard, ..AttainedOrder::default() });
     for policy in policies {
-        let options = TimelineOptions { policy, seed: command.placer.seed, compaction, cost: command.suspend_cost };
+        let options =
+            TimelineOptions { policy, seed: command.placer.seed, compaction, cost: command.suspend_cost, order };
         runs.push(timeline::play(&nodes, &jobs.jobs, options).map_err(|error| failed(&error))?);
     }
     if let (Some(file), [run]) = (events, &runs[..]) {

@@ -16,7 +16,7 @@ use super::queue::percent;
 use super::time::seconds;
 use super::used::mebibytes;
 use super::words;
-use crate::args::idle_text;
+use crate::args::{idle_text, order_text};
 
 /// The way in which a field is printed.
 #[derive(Clone, Copy)]
@@ -118,6 +118,7 @@ const KNOWN: &[(&str, Known)] = &[
     ("PoolLimits.nodes", Named("node_limit")),
     ("PoolLimits.queues", Named("queue_limit")),
     ("Queue.share_ppm", Made("share_percent", share)),
+    ("QueueSettings.attained", Made("order", order)),
     ("QueueSettings.guaranteed", OrNull),
     ("QueueSettings.idle", Made("idle", ladder)),
     ("QueueSettings.maximum", OrNull),
@@ -216,6 +217,10 @@ fn leader(value: Option<&Value>) -> Json {
 
 fn ladder(value: Option<&Value>) -> Json {
     json!(within(value).map(|policy: v1::IdlePolicy| idle_text(&policy)))
+}
+
+fn order(value: Option<&Value>) -> Json {
+    json!(order_text(within::<v1::AttainedOrder>(value).as_ref()))
 }
 
 fn places(value: Option<&Value>) -> Json {

@@ -6,7 +6,7 @@ use super::job::tflops;
 use super::shown::Shown;
 use super::time::{Clock, text};
 use super::words;
-use crate::args::idle_text;
+use crate::args::{idle_text, order_text};
 use crate::print::{Column, Detail, Page, Tabular};
 
 /// A queue.
@@ -95,6 +95,7 @@ impl Detail for QueueView {
         if let Some(policy) = &set.idle {
             out.line("idle", idle_text(policy));
         }
+        out.line("order", order_text(set.attained.as_ref()));
         let most = set.checkpoints_mib.map_or_else(String::new, |most| format!(" of at most {most}"));
         out.line("checkpoints", format!("{:.1}{most} MiB", self.checkpoint_bytes as f64 / f64::from(1 << 20)));
     }

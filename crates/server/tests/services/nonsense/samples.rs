@@ -51,7 +51,10 @@ fn particular(name: &str, member: &str, config: &v1::PoolConfig) -> Vec<DynamicM
     use v1::what_if_request::Change;
     let made = |message: Result<DynamicMessage, String>| message.expect("a message of the API");
     let idle = v1::IdlePolicy { below_percent: 5, notify_after: seconds(60), ..Default::default() };
-    let queue = || v1::QueueSettings { name: "q".to_owned(), idle: Some(idle), ..Default::default() };
+    let attained = v1::AttainedOrder { first_band: seconds(600), ratio: 4, bands: 8, guard_percent: Some(20) };
+    let attained = Some(attained);
+    let queue = v1::QueueSettings { name: "q".to_owned(), idle: Some(idle), attained, ..Default::default() };
+    let queue = || queue.clone();
     let named = || v1::NodeRef { r#ref: Some(v1::node_ref::Ref::Name("n0".to_owned())) };
     let what_if = |change| made(reflected(&v1::WhatIfRequest { change: Some(change), consistency: 0 }));
     match name {
