@@ -4,7 +4,9 @@ A fixed part is what does not depend on the number of jobs: the processes of the
 have met a fault. A part for each job is what they keep of it on purpose.
 """
 
-from counts import Growth
+import os
+
+from counts import OWN, Growth
 
 NONE = Growth(0)
 
@@ -25,7 +27,7 @@ ALLOWED = {
     "members": {
         **BOTH,
         # Caches of the store; answered request ids, for an hour.
-        "resident KiB": Growth(300 << 10, per_job=64),
+        OWN: Growth(300 << 10, per_job=64),
         "children": NONE,
         # Files of the store, which writes some at each start, and has more or fewer of them before and after it compacts.
         "files": Growth(150),
@@ -35,8 +37,9 @@ ALLOWED = {
     },
     "agents": {
         **BOTH,
-        # The allocator keeps for each thread what that freed: after checkpoints were saved, some 150 MiB for the threads of an agent.
-        "resident KiB": Growth(600 << 10, per_job=16),
+        # An agent that has run many jobs at once, and saved their checkpoints, keeps 10 to 15 MiB more than one that has just started,
+        # where it has two processors: the allocator keeps a little for each of its threads, of which there are as many.
+        OWN: Growth((40 << 10) + (10 << 10) * os.cpu_count(), per_job=4),
         # Each has a supervisor in reserve, in both counts.
         "children": NONE,
         # The note by which an order that comes late is answered, for an hour: a file in a folder, for each attempt of each worker.

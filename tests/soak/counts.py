@@ -4,8 +4,9 @@ import dataclasses
 import os
 import pathlib
 
-PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 CGROUPS = "/sys/fs/cgroup"
+#: The measure that is compared with what processes had when they had just started: they should come back to that.
+OWN = "own KiB"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +32,16 @@ def processes():
     return found
 
 
+def own_kib(pid):
+    """The memory that a process has for itself: files in memory, its program among them, are not counted."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+
+
 def of_process(pid, host):
     children = [state for parent, state in host.values() if parent == pid]
     return {
-        "resident KiB": int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_KIB,
+        OWN: own_kib(pid),
         "open files": len(os.listdir(f"/proc/{pid}/fd")),
         "threads": len(os.listdir(f"/proc/{pid}/task")),
         "children": sum(state != "Z" for state in children),

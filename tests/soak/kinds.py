@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 
 from pool import OUTPUT_FILE, OUTPUT_FILES, RARE
+from work import rests
 
 #: Debian's, which every account finds.
 PYTHON = "/usr/bin/python3"
@@ -184,10 +185,12 @@ def is_moved(work):
 
     def has_moved():
         found = work.get(job)
+        if not rests(found):
+            return False
         # A drain of its target, or the end of a node, may have stopped the move.
-        if work.rests(job) and found["attempts"] < 2 and found["reason"]["code"] == "MOVE_FAILED":
+        if found["attempts"] < 2 and found["reason"]["code"] == "MOVE_FAILED":
             work.steer(job, "move")
-        return work.rests(job) and found["attempts"] > 1
+        return found["attempts"] > 1
 
     work.until(job, "it to have moved", has_moved)
     (work.marks / "go").touch()

@@ -26,7 +26,7 @@ import traceback
 
 from allowed import ALLOWED
 from checks import accounts, agreement, ends, panics
-from counts import CGROUPS, Table, count
+from counts import CGROUPS, OWN, Table, count
 from faults import Faults
 from kinds import KINDS
 from pool import OVER, Pool, Refused, rest, until
@@ -69,10 +69,11 @@ class Soak:
     def run(self):
         """Runs everything in order; what is wrong is in the ledger."""
         self.pool.bring_up()
+        fresh = count(self.pool)
         self.say("the pool is up; each kind once, without faults")
         self.work(iter(KINDS), threading.Event())
         warm = self.close_books()
-        before = count(self.pool)
+        before = {name: {**counts, OWN: fresh[name][OWN]} for name, counts in count(self.pool).items()}
         jobs, end = 0, max(self.begun + self.seconds, time.monotonic() + LEAST_S)
         while (seconds := min(end - time.monotonic(), ROUND_S)) > 0:
             self.say(f"{warm + jobs} jobs have ended, {len(self.faults.made)} faults were made; on for {seconds:.0f} s")
@@ -156,11 +157,13 @@ class Soak:
 
 
 def clean(pool):
-    """Ends the pool and removes its control groups; returns what was left of it when its processes had ended in order. Agents leave
-    their own control groups, without those of workers."""
+    """Ends the pool and removes its control groups; returns what was left of it although its processes were told to end in order:
+    an agent that ends leaves none of its own control groups."""
     left = pool.stop()
+    codes = {name: process.returncode for name, process in pool.processes.items()}
+    left += [f"{name}, which ended with code {code}" for name, code in codes.items() if code]
     groups = [folder for folder, _, _ in os.walk(CGROUPS, topdown=False) if f"{pool.groups}/" in f"{folder}/"]
-    left += [f"control group {group}" for group in groups if any(f"/{node}/" in group for node in pool.nodes)]
+    left += [f"control group {group}" for group in groups if any(f"/{node}/" in f"{group}/" for node in pool.nodes)]
     mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     left += [f"mount {mount}" for mount in mounts if f"{pool.folder}/" in mount]
     for group in groups:

@@ -20,6 +20,11 @@ def state(job):
     return job["state"].removeprefix("JOB_STATE_")
 
 
+def rests(job):
+    """Returns whether a job runs, and is not on its way to other cards."""
+    return state(job) == "RUNNING" and "move" not in job
+
+
 def instant(written):
     """Returns the seconds since 1970 of a time as the API writes it; those of now, where it has not come yet."""
     return datetime.datetime.fromisoformat(written).timestamp() if written else time.time()
@@ -168,11 +173,6 @@ class Work:
             return found if state(found) == wanted else None
 
         return self.until(job, f"it to be {wanted}", there)
-
-    def rests(self, job):
-        """Returns whether a job runs, and is not on its way to other cards."""
-        found = self.get(job)
-        return state(found) == "RUNNING" and "move" not in found
 
     def ends(self, job):
         return self.until(job, "its end", lambda: self.is_over(job))

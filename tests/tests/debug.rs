@@ -38,6 +38,13 @@ fn unpack(bundle: &Path, into: &Path) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
+/// KiB of memory that a process has for itself.
+fn own_memory(pid: i32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.split_whitespace().next());
+    Ok(own.context("RssAnon")?.parse()?)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
     let environment = vec![("TESSERA_TEST_TOKEN", SECRET.to_owned())];
@@ -58,6 +65,8 @@ async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
 
     let gone = pool.members[2].address.clone();
     pool.member(2).kill();
+    let profiled = [pool.member(0).pid(), pool.agent(0).pid()];
+    let before: Vec<u64> = profiled.into_iter().map(own_memory).collect::<Result<_>>()?;
     let pages = [&pool.members[0].http, &pool.members[1].http, &pool.members[2].http].map(String::as_str).join(",");
     let own = pool.folder().join("member-0.toml").display().to_string();
     let log = pool.folder().join("member-0.log").display().to_string();
@@ -102,6 +111,11 @@ async fn a_bundle_has_who_is_left_and_nothing_secret() -> Result<()> {
         }
         // Who computed nothing meanwhile has an empty one.
         assert!(files.contains_key(&format!("{folder}/process/profile.folded")), "{names:?}");
+    }
+    // The names of what a profile has met are looked up by another process, which needs some 200 MiB for that.
+    for (pid, before) in profiled.into_iter().zip(before) {
+        let after = own_memory(pid)?;
+        assert!(after < before + (64 << 10), "{pid} kept {before} KiB and keeps {after} KiB since it was profiled");
     }
     let configuration = &files[&format!("{}/configuration.toml", folder(0))];
     assert!(configuration.contains("data_dir"), "{configuration}");

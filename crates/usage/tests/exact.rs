@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tessera_ledger::{
-    AllocationId, AllocationPhase, CardKind, Command, JobId, LogTime, Observation, QueueSettings, State, StopCause,
-    Touched, WindowOf, WorkerReport, WorkerState,
+    AllocationId, AllocationPhase, CardKind, Command, JobId, LogTime, MoveId, MovePhase, Observation, Plan,
+    QueueSettings, State, StopCause, Touched, WindowOf, WorkerReport, WorkerState,
 };
 use tessera_placement::{Limits, Pool};
 use tessera_testkit::{card, job, node, numbered};
@@ -42,6 +42,13 @@ enum Step {
     Cancel {
         which: u64,
     },
+    Move {
+        which: u64,
+    },
+    /// A move goes on to its next step, or is given up.
+    Advance {
+        proceed: bool,
+    },
     Nothing,
     /// The member starts again from a state that it had before, or from none.
     Restart {
@@ -56,6 +63,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Start),
         4 => (0..16usize, any::<bool>()).prop_map(|(which, well)| Step::Stop { which, well }),
         1 => (1..20u64).prop_map(|which| Step::Cancel { which }),
+        2 => (1..20u64).prop_map(|which| Step::Move { which }),
+        3 => (0..5u8).prop_map(|proceed| Step::Advance { proceed: proceed > 0 }),
         1 => Just(Step::Nothing),
         1 => (0..40usize).prop_map(|since| Step::Restart { since }),
     ]
@@ -159,6 +168,20 @@ impl World {
                 });
             }
             Step::Cancel { which } => self.apply(Command::CancelJob { job: JobId(*which) }, after_ms),
+            Step::Move { which } => {
+                let now = self.state.time();
+                let planned = Pool::new(&self.state).move_one(&self.state, now, JobId(*which), None);
+                let plan = Plan {
+                    revision: self.state.revision(),
+                    parts: planned.map_or_else(Vec::new, |planned| planned.parts()),
+                };
+                self.apply(Command::CommitPlan { plan }, after_ms);
+            }
+            Step::Advance { proceed } => {
+                let first = self.state.moves().next().map(|movement| (movement.id, movement.phase));
+                let (id, from) = first.unwrap_or((MoveId(1), MovePhase::Reserved));
+                self.apply(Command::AdvanceMove { id, from, proceed: *proceed }, after_ms);
+            }
             Step::Nothing => self.apply(Command::Tick, after_ms),
             Step::Restart { .. } => {}
         }
@@ -261,6 +284,35 @@ fn a_member_that_took_over_a_state_says_what_it_does_not_know_and_counts_on_with
     // The first is the same allocation all along; of the second only is counted what is known.
     assert_eq!(sums, [("1".to_owned(), 4 * 4_000), ("2".to_owned(), 2 * 2_000)]);
     assert_eq!(answer.gaps, [gap]);
+}
+
+/// The history of a job does not tell when its target was reserved for it: the next attempt begins with the transfer.
+#[test]
+fn a_job_that_moves_pays_for_both_places_from_the_reservation_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut world = World::new();
+    world.go(&Step::Submit { tflops: 2, gang: 1, priority: 0 }, 0);
+    world.go(&Step::Decide, 0);
+    world.go(&Step::Start, 0);
+    // One move is given up a second after it began, and another one is made.
+    world.go(&Step::Move { which: 1 }, 1_000);
+    world.go(&Step::Advance { proceed: false }, 1_000);
+    let exit = tessera_testkit::exit(StopCause::Ordered, Some(1));
+    world.report(0, |_, state| (state == WorkerState::Draining).then(|| Observation::Stopped(exit.clone())));
+    world.go(&Step::Move { which: 1 }, 1_000);
+    world.go(&Step::Advance { proceed: true }, 100);
+    world.report(200, |_, state| (state == WorkerState::Draining).then(|| Observation::Stopped(exit.clone())));
+    world.go(&Step::Advance { proceed: true }, 400);
+    world.go(&Step::Nothing, 5_000);
+    let mut database = Database::open(&folder.path().join("usage.sqlite"), "pool").expect("it opens");
+    database.keep(&world.entries, (world.state.revision(), world.state.time())).expect("it is kept");
+    let history = &world.state.job(JobId(1)).expect("submitted").history;
+    let attempts: Vec<u64> =
+        history.iter().map(|attempt| attempt.ended_at.unwrap_or(world.state.time()).0 - attempt.granted_at.0).collect();
+    assert_eq!(attempts, [3_300, 5_000], "the second begins when the first has stopped and its data is there");
+    let sum = by_job(&database, LogTime(0), None)["1"];
+    // The target of the first move was held for a second, and that of the second for 700 ms before its attempt.
+    assert_eq!(sum, 2 * (3_300 + 5_000 + 1_000 + 700));
 }
 
 /// Work that a job had saved is not lost when it is interrupted; what it computed afterwards is, and the rest of the

@@ -109,6 +109,25 @@ async fn a_save_that_does_not_come_to_its_end_leaves_no_ticket() {
     assert_eq!((place.shelf.0.tickets.of(&id_of(&part(2))), tickets()), (None, 0), "it failed");
 }
 
+/// A store may have taken all of what nobody waited for: its ticket stays until the store says what it has.
+#[tokio::test]
+async fn a_save_into_the_shared_store_that_is_given_up_leaves_nothing_there_without_a_ticket() {
+    let store = tempfile::tempdir().expect("a folder");
+    let place = Place::with(Some(format!("file://{}", store.path().display()))).await;
+    let saved = place.shelf.save(&part(1), Made::written(0), &place.written("for all")).await.expect("it is saved");
+    let tickets = &place.shelf.0.tickets;
+    for number in [1, 2] {
+        tickets.is_gone(&id_of(&part(number))).expect("removable");
+        drop(tickets.announce(id_of(&part(number)), saved.ticket, true).expect("writable"));
+    }
+    assert_eq!(place.shelf.kept(), BTreeSet::new(), "nobody has looked yet");
+    assert_eq!(fs::read_dir(place.data.path().join(TICKETS_FOLDER)).expect("readable").count(), 2);
+    place.shelf.sweep().await;
+    assert_eq!(place.shelf.kept(), BTreeSet::from([part(1)]), "it had come there");
+    assert_eq!(tickets.of(&id_of(&part(2))), None, "it had not");
+    assert_eq!(fs::read_dir(place.data.path().join(TICKETS_FOLDER)).expect("readable").count(), 1);
+}
+
 /// An agent ends in the middle of a save: the next one does not call it whole.
 #[tokio::test]
 async fn what_an_agent_did_not_bring_to_the_shared_store_is_not_called_whole_by_the_next() {

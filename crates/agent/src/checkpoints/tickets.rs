@@ -23,7 +23,8 @@ pub(super) struct Known {
     pub shared: bool,
     /// It is whole, so that it is there.
     pub whole: bool,
-    /// It was to lie in the shared store when an agent before this one ended, and has not been looked for since.
+    /// It was to lie in the shared store when its save was given up, or an agent before this one ended, and has not been
+    /// looked for since.
     pub unseen: bool,
 }
 
@@ -56,7 +57,8 @@ pub(super) struct Tickets {
     known: Arc<Mutex<BTreeMap<CheckpointId, Known>>>,
 }
 
-/// A checkpoint that is about to be made. Its ticket goes with this value, unless it is whole by then.
+/// A checkpoint that is about to be made. Its ticket goes with this value, unless it is whole by then, or may be: a
+/// shared store may hold what nobody waited for.
 #[derive(Debug)]
 pub(super) struct Announced {
     pub ticket: u128,
@@ -164,14 +166,13 @@ impl Tickets {
         }
     }
 
-    /// The checkpoints that an agent before this one was to keep in the shared store, with the identity of that.
+    /// The checkpoints that were to be kept in the shared store and may be there, with the identity of that.
     pub fn unseen(&self) -> Vec<(CheckpointId, u128)> {
         let known = self.known();
         known.iter().filter(|(_, known)| known.unseen).map(|(id, known)| (*id, known.ticket)).collect()
     }
 
-    /// It is not in the shared store, in which an agent before this one was to keep it. Nothing happens when it is
-    /// being saved again.
+    /// It is not in the shared store, in which it was to be kept. Nothing happens when it is being saved again.
     pub fn never_came(&self, id: &CheckpointId) -> io::Result<()> {
         let mut known = self.known();
         if known.get(id).is_none_or(|known| !known.unseen) {
@@ -188,9 +189,14 @@ impl Tickets {
         }
     }
 
-    /// It did not come to be: its ticket is needed no more, unless it is whole after all.
+    /// It did not come to be: its ticket is needed no more, unless it is whole after all, or the shared store is yet to
+    /// say that it is not.
     fn is_given_up(&self, id: &CheckpointId) -> io::Result<()> {
-        if self.of(id).is_some_and(|known| known.whole) { Ok(()) } else { self.is_gone(id) }
+        if let Some(known) = self.known().get_mut(id).filter(|known| known.whole || known.shared) {
+            known.unseen |= !known.whole;
+            return Ok(());
+        }
+        self.is_gone(id)
     }
 
     /// It is gone.

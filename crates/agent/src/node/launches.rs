@@ -1,8 +1,8 @@
 //! Starts of workers: which of those that wait are launched now.
 //!
 //! So many start at a time: all workers of a large gang at once would keep the host from what runs on it already, and
-//! the agent from its leader. An allocation of which fewer workers were launched goes first, so that a small job waits
-//! for one start at most and not for all those of a large gang.
+//! the agent from its leader. They go by age, and a large gang lets others pass a while for each of its workers, so that
+//! a small job waits for few starts and not for all those of a gang.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,16 @@ use tessera_ledger::{AllocationId, Epoch, Rank};
 use super::event::{Effect, LaunchOrder, Now, PoolTerms};
 use super::record::{Stage, WorkerRecord};
 use super::state::Node;
+use crate::boot::BootTime;
 use crate::supervisor::status::Phase;
 use crate::worker::{Lease, WorkerId};
 
 /// The time for which a start counts. One that takes longer waits for something else than the host's processors: the
 /// bytes of a checkpoint, a slice server, a worker that is not started yet.
 const START: Duration = Duration::from_secs(2);
+
+/// The time by which each worker of an allocation lets later orders pass: a second for ten of them.
+const SPACING: Duration = Duration::from_millis(100);
 
 /// Starts at once on a host of so many processors: two for each, because a start waits for the disk as long as it
 /// computes, and eight at least, because so few disturb nobody and ordinary gangs are not to wait for each other.
@@ -53,23 +57,25 @@ impl Node {
         let starting = self.workers.values().filter(|record| record.is_starting(now)).count();
         let room = self.starts_at_once.saturating_sub(starting);
         if ready.len() > room {
-            ready = self.in_turns(ready);
+            ready = self.by_turn(ready);
             ready.truncate(room);
         }
         ready.into_iter().filter_map(|worker| self.launch(now, worker, lease, pool)).collect()
     }
 
-    /// The same workers in the order in which they start: each after as many of its own allocation as others were
-    /// launched of theirs.
-    fn in_turns(&self, ready: Vec<WorkerId>) -> Vec<WorkerId> {
-        let mut launched: BTreeMap<AllocationId, usize> = BTreeMap::new();
+    /// The same workers in the order in which they start: the turn of each comes when it was ordered, and a [`SPACING`]
+    /// later for each of its own allocation before it. So small jobs pass a large gang's rest, and no stream of them
+    /// passes it for ever.
+    fn by_turn(&self, ready: Vec<WorkerId>) -> Vec<WorkerId> {
+        let mut launched: BTreeMap<AllocationId, u32> = BTreeMap::new();
         for record in self.workers.values().filter(|record| record.stage == Stage::Launched) {
             *launched.entry(record.status.worker.allocation).or_default() += 1;
         }
-        let mut turns: Vec<(usize, WorkerId)> = Vec::with_capacity(ready.len());
+        let mut turns: Vec<(Option<BootTime>, WorkerId)> = Vec::with_capacity(ready.len());
         for worker in ready {
             let before = launched.entry(worker.allocation).or_default();
-            turns.push((*before, worker));
+            let ordered = self.workers.get(&worker).map(|record| record.ordered_at);
+            turns.push((ordered.map(|ordered| ordered.after(SPACING.saturating_mul(*before))), worker));
             *before += 1;
         }
         turns.sort_unstable();

@@ -14,15 +14,15 @@ use crate::worker::{StopPolicy, WorkerId};
 
 impl Node {
     /// Follows orders of a term that is on disk.
-    pub(super) fn obey(&mut self, _now: Now, orders: wire::Orders) -> Vec<Effect> {
+    pub(super) fn obey(&mut self, now: Now, orders: wire::Orders) -> Vec<Effect> {
         let mut named = BTreeSet::new();
         let mut effects = Vec::new();
         for order in orders.workers {
             let Some(worker) = order.worker.as_ref().map(from_ref) else { continue };
             named.insert(worker);
             effects.extend(match order.desire() {
-                WorkerDesire::Run => self.ordered_to_run(worker, order),
-                WorkerDesire::Stop => self.ordered_to_stop(worker, order),
+                WorkerDesire::Run => self.ordered_to_run(now, worker, order),
+                WorkerDesire::Stop => self.ordered_to_stop(now, worker, order),
                 WorkerDesire::Forget => self.ordered_to_forget(worker),
                 WorkerDesire::Unspecified => Vec::new(),
             });
@@ -33,7 +33,7 @@ impl Node {
         effects
     }
 
-    fn ordered_to_run(&mut self, worker: WorkerId, order: wire::WorkerOrder) -> Vec<Effect> {
+    fn ordered_to_run(&mut self, now: Now, worker: WorkerId, order: wire::WorkerOrder) -> Vec<Effect> {
         if let Some(record) = self.workers.get_mut(&worker) {
             record.granted = true;
             let order = Arc::new(order);
@@ -51,7 +51,7 @@ impl Node {
             };
         }
         let newest = self.newest_epoch(worker);
-        let mut record = self.new_record(worker, order);
+        let mut record = self.new_record(now, worker, order);
         if newest.is_some_and(|newest| newest > worker.epoch) {
             record.end_unstarted(Cause::StartFailed, "refused: a newer epoch of the same allocation was seen here");
             record.granted = false;
@@ -61,9 +61,9 @@ impl Node {
         older.into_iter().flat_map(|older| self.stop(older, None, Cause::NotGranted)).collect()
     }
 
-    fn new_record(&self, worker: WorkerId, order: wire::WorkerOrder) -> WorkerRecord {
+    fn new_record(&self, now: Now, worker: WorkerId, order: wire::WorkerOrder) -> WorkerRecord {
         let status = Status::new(worker, order.job_id, self.fence(worker), self.facts.boot_id.clone());
-        WorkerRecord::ordered(status, Arc::new(order))
+        WorkerRecord::ordered(now, status, Arc::new(order))
     }
 
     fn newest_epoch(&self, worker: WorkerId) -> Option<tessera_ledger::Epoch> {
@@ -77,12 +77,12 @@ impl Node {
         self.workers.keys().filter(older).copied().collect()
     }
 
-    fn ordered_to_stop(&mut self, worker: WorkerId, order: wire::WorkerOrder) -> Vec<Effect> {
+    fn ordered_to_stop(&mut self, now: Now, worker: WorkerId, order: wire::WorkerOrder) -> Vec<Effect> {
         let policy = order.stop.as_ref().map(|policy| policy_of(Some(policy)));
         let save = order.stop.as_ref().is_some_and(|policy| policy.save);
         let Some(record) = self.workers.get_mut(&worker) else {
             // It was never here: the leader is told so, and a later order to run it is refused.
-            let mut record = self.new_record(worker, order);
+            let mut record = self.new_record(now, worker, order);
             record.end_unstarted(Cause::Ordered, "it was never started here");
             self.workers.insert(worker, record);
             return Vec::new();
@@ -97,9 +97,9 @@ impl Node {
     }
 
     /// Stops a worker that is here, by an order of a term that is not on disk yet.
-    pub(super) fn stop_early(&mut self, order: wire::WorkerOrder) -> Vec<Effect> {
+    pub(super) fn stop_early(&mut self, now: Now, order: wire::WorkerOrder) -> Vec<Effect> {
         let worker = order.worker.as_ref().map(from_ref).filter(|worker| self.workers.contains_key(worker));
-        worker.map_or_else(Vec::new, |worker| self.ordered_to_stop(worker, order))
+        worker.map_or_else(Vec::new, |worker| self.ordered_to_stop(now, worker, order))
     }
 
     fn ordered_to_forget(&mut self, worker: WorkerId) -> Vec<Effect> {

@@ -32,6 +32,8 @@ pub struct WorkerRecord {
     /// The newest order; `None` for a worker that was found and not yet ordered.
     pub order: Option<Arc<wire::WorkerOrder>>,
     pub stage: Stage,
+    /// The time at which this agent was first ordered to run it; zero where an earlier one was.
+    pub ordered_at: BootTime,
     /// The time at which this agent launched it.
     pub launched_at: Option<BootTime>,
     /// The leader's newest word: it should be here.
@@ -60,8 +62,8 @@ pub struct WorkerRecord {
 impl WorkerRecord {
     /// A worker that was ordered just now.
     #[must_use]
-    pub fn ordered(status: Status, order: Arc<wire::WorkerOrder>) -> Self {
-        Self::new(status, Some(order), Stage::Waiting)
+    pub fn ordered(now: BootTime, status: Status, order: Arc<wire::WorkerOrder>) -> Self {
+        Self { ordered_at: now, ..Self::new(status, Some(order), Stage::Waiting) }
     }
 
     /// A worker that was found after a start of the agent.
@@ -89,6 +91,7 @@ impl WorkerRecord {
             status,
             order,
             stage,
+            ordered_at: BootTime::default(),
             launched_at: None,
             granted: true,
             settled: false,

@@ -365,7 +365,7 @@ impl Node {
         let stops: Vec<wire::WorkerOrder> = stops.cloned().collect();
         open.held.push(orders);
         let mut effects = if raised { vec![self.keep_term()] } else { Vec::new() };
-        effects.extend(stops.into_iter().flat_map(|order| self.stop_early(order)));
+        effects.extend(stops.into_iter().flat_map(|order| self.stop_early(now, order)));
         effects
     }
 }

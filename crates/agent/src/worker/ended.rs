@@ -12,7 +12,7 @@ use super::folder::WorkerFolders;
 use super::id::WorkerId;
 use super::known::Known;
 use super::settled::Settled;
-use crate::boot::unix_millis;
+use crate::boot::{BootTime, unix_millis};
 
 /// The room on a node's disk for work that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ impl Space {
 
 /// Reads the space of the file system of a node's workers.
 type Reader = Box<dyn Fn() -> io::Result<Space> + Send + Sync>;
+/// Reads the clock on which ages are counted.
+type Clock = Box<dyn Fn() -> BootTime + Send + Sync>;
 
 /// The settled workers of a node. Their notes are read once: there may be very many.
 #[derive(Clone)]
@@ -53,6 +55,7 @@ struct Inner {
     folders: WorkerFolders,
     budget: Budget,
     space: Reader,
+    clock: Clock,
     known: Mutex<Known>,
     /// Held while room is made.
     making: Mutex<()>,
@@ -69,16 +72,20 @@ impl Ended {
             let bytes = |blocks: u64| blocks.saturating_mul(system.fragment_size());
             Ok(Space { all: bytes(system.blocks()), free: bytes(system.blocks_available()) })
         };
-        Self::with_space(folders, budget, Box::new(space))
+        Self::with(folders, budget, Box::new(space), Box::new(BootTime::now))
     }
 
-    fn with_space(folders: WorkerFolders, budget: Budget, space: Reader) -> Self {
+    fn with(folders: WorkerFolders, budget: Budget, space: Reader, clock: Clock) -> Self {
         let (known, making, removed_early) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Inner { folders, budget, space, known, making, removed_early }))
+        Self(Arc::new(Inner { folders, budget, space, clock, known, making, removed_early }))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> BootTime {
+        (self.0.clock)()
     }
 
     /// The bytes that all of it takes.
@@ -100,7 +107,7 @@ impl Ended {
     /// What the file system says.
     pub fn settle(&self, worker: WorkerId, retention: Option<Duration>) -> io::Result<()> {
         if let Some(settled) = self.0.folders.of(worker).settle(retention)? {
-            self.known().put(worker, settled);
+            self.known().put(worker, settled, Duration::ZERO, self.now());
             self.make_room();
         }
         Ok(())
@@ -113,10 +120,8 @@ impl Ended {
         }
         for (worker, folder) in self.0.folders.all()? {
             if let Some(settled) = folder.settled() {
-                let mut known = self.known();
-                if known.of(worker).is_none() {
-                    known.put(worker, settled);
-                }
+                let ago = Duration::from_millis(unix_millis().saturating_sub(settled.settled_unix_ms));
+                self.known().put(worker, settled, ago, self.now());
             }
         }
         self.known().is_complete = true;
@@ -131,11 +136,10 @@ impl Ended {
     /// When folders cannot be read, or one of them cannot be removed; the others are.
     pub fn remove_expired(&self, usual: Option<Duration>) -> io::Result<usize> {
         self.look()?;
-        let now = unix_millis();
-        let due = self.known().due(usual, now);
+        let due = self.known().due(usual, self.now());
         let (mut removed, mut failed) = (0, None);
-        for (worker, settled) in due {
-            let went = if settled.is_remembered(now) { self.empty(worker, settled) } else { self.discard(worker) };
+        for (worker, settled, is_forgotten) in due {
+            let went = if is_forgotten { self.discard(worker) } else { self.empty(worker, settled) };
             match went {
                 Ok(()) => removed += usize::from(!settled.removed),
                 Err(error) => failed = Some(error),
@@ -153,12 +157,12 @@ impl Ended {
         }
         loop {
             let is_short = !self.keeps_to(self.0.budget);
-            let next = self.known().next_to_go(is_short, self.0.budget.bytes, unix_millis());
+            let next = self.known().next_to_go(is_short, self.0.budget.bytes, self.now());
             let Some((worker, settled)) = next else { break };
             let went = if settled.removed { self.discard(worker) } else { self.remove_early(worker, settled) };
             if let Err(error) = went {
                 // Not looked at again before the next start of the agent: others behind it may go.
-                self.known().take(worker);
+                self.known().forget(worker);
                 tracing::warn!(%worker, %error, "what ended work has left cannot be removed; it is left where it is");
             }
         }
@@ -196,13 +200,13 @@ impl Ended {
 
     fn empty(&self, worker: WorkerId, settled: Settled) -> io::Result<()> {
         let emptied = self.0.folders.of(worker).empty(settled)?;
-        self.known().put(worker, emptied);
+        self.known().change(worker, emptied);
         Ok(())
     }
 
     fn discard(&self, worker: WorkerId) -> io::Result<()> {
         self.0.folders.discard(worker)?;
-        self.known().take(worker);
+        self.known().forget(worker);
         Ok(())
     }
 }

@@ -25,6 +25,8 @@ struct Place {
     folders: WorkerFolders,
     /// Percent of its file system.
     free: Arc<AtomicU64>,
+    /// The boot time in milliseconds.
+    clock: Arc<AtomicU64>,
     ended: Ended,
 }
 
@@ -36,12 +38,22 @@ impl Place {
     fn with(budget: Budget) -> Self {
         let data = tempfile::tempdir().expect("a temporary folder");
         let folders = WorkerFolders::open(data.path()).expect("writable");
-        let free = Arc::new(AtomicU64::new(50));
-        let shown = Arc::clone(&free);
-        let space = move || Ok(Space { all: 100_000, free: 1000 * shown.load(Ordering::Relaxed) });
-        let ended = Ended::with_space(folders.clone(), budget, Box::new(space));
+        let (free, clock) = (Arc::new(AtomicU64::new(50)), Arc::new(AtomicU64::new(1_000_000)));
+        let ended = Self::agent(&folders, budget, &free, &clock);
+        Self { _data: data, folders, free, clock, ended }
+    }
+
+    fn agent(folders: &WorkerFolders, budget: Budget, free: &Arc<AtomicU64>, clock: &Arc<AtomicU64>) -> Ended {
+        let (free, clock) = (Arc::clone(free), Arc::clone(clock));
+        let space = move || Ok(Space { all: 100_000, free: 1000 * free.load(Ordering::Relaxed) });
+        let clock = move || BootTime(clock.load(Ordering::Relaxed));
+        let ended = Ended::with(folders.clone(), budget, Box::new(space), Box::new(clock));
         ended.look().expect("readable");
-        Self { _data: data, folders, free, ended }
+        ended
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.fetch_add(u64::try_from(time.as_millis()).expect("short"), Ordering::Relaxed);
     }
 
     /// Workers that were settled one after the other, some minutes ago.
@@ -49,7 +61,7 @@ impl Place {
         let numbers: [u64; N] = std::array::from_fn(|number| first + number as u64);
         numbers.map(|number| {
             let worker = self.settled(number, None);
-            self.ended.known().age(worker, 2 * MINUTE);
+            self.pass(2 * MINUTE);
             worker
         })
     }
@@ -81,11 +93,7 @@ impl Place {
     /// The same node with its next agent.
     fn started_anew(self) -> Self {
         let budget = Budget { bytes: 1 << 30, least_free: 0 };
-        Self { ended: Ended::new(self.folders.clone(), budget), ..self }
-    }
-
-    fn age(&self, worker: WorkerId, by: Duration) {
-        self.ended.known().age(worker, by);
+        Self { ended: Self::agent(&self.folders, budget, &self.free, &self.clock), ..self }
     }
 
     fn is_expired(&self, worker: WorkerId) -> bool {
@@ -161,16 +169,37 @@ fn a_worker_is_remembered_for_an_hour_and_its_folder_goes() {
     let place = Place::new();
     let (worker, kept) = (place.settled(1, Some(Duration::ZERO)), place.settled(2, Some(2 * HOUR)));
     assert_eq!(place.removed(None), 1);
-    place.age(worker, HOUR / 2);
+    place.pass(HOUR / 2);
     assert_eq!(place.removed(None), 0);
     let again = place.folders.create(worker).expect_err("it was here");
     assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
-    place.age(worker, HOUR);
+    place.pass(HOUR);
     assert_eq!(place.removed(None), 0, "its output is gone");
     assert!(!place.folders.of(worker).path().exists());
     assert!(said(&place.folders.of(kept)).exists());
     let left = fs::read_dir(place.folders.path()).expect("readable").count();
     assert_eq!((left, place.ended.known().len()), (1, 1), "nothing is left of it anywhere");
+}
+
+/// The time of day may be set meanwhile, and an agent that starts finds notes of any time.
+#[test]
+fn a_step_of_the_clock_neither_forgets_a_worker_nor_keeps_it_for_ever() {
+    let (before, after) = (unix_millis() - 90_000_000, unix_millis() + 90_000_000);
+    for (noted_at, by_the_next) in [(before, false), (after, false), (before, true), (after, true)] {
+        let place = Place::new();
+        let worker = place.settled(1, Some(Duration::ZERO));
+        let folder = place.folders.of(worker);
+        let noted = folder.settled().expect("it is settled");
+        let noted = Settled { settled_unix_ms: noted_at, expires_unix_ms: Some(noted_at), ..noted };
+        folder.note_settled(noted).expect("writable");
+        place.ended.known().change(worker, noted);
+        let place = if by_the_next { place.started_anew() } else { place };
+        assert_eq!(place.removed(None), 1);
+        assert!(folder.path().exists() && place.is_expired(worker), "a late order may come");
+        place.pass(HOUR);
+        assert_eq!(place.removed(None), 0, "its output is gone");
+        assert!(!folder.path().exists());
+    }
 }
 
 /// Not what has just ended, whose output is still read.
@@ -219,9 +248,7 @@ fn notes_of_what_went_early_take_a_small_part_of_the_budget() {
     place.settled(13, None);
     let known = || workers.iter().filter(|worker| place.folders.of(**worker).path().exists()).count();
     assert_eq!(known(), 12, "a late order may come for each of them");
-    for worker in workers {
-        place.age(worker, HOUR);
-    }
+    place.pass(HOUR);
     place.ended.make_room();
     let notes = workers.iter().filter(|worker| place.gone(**worker).is_some()).count();
     assert!((1..=4).contains(&notes) && known() < 8, "{notes} of {}", known());

@@ -17,10 +17,6 @@ use crate::supervisor::output::Stream;
 use crate::supervisor::status::STATUS_FILE;
 
 const SETTLED_FILE: &str = "settled.json";
-/// The least time for which the folder of a settled worker stays, however short its output is kept. An order that is
-/// late, from a leader that is none any more or after a clock was set, finds by it that the worker was here before, and
-/// does not start it a second time.
-const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Bytes of the disk that a folder with nothing but a note takes on most file systems.
 pub(super) const NOTE: u64 = 8192;
 /// The unit in which the system counts what a file takes of a disk, whatever its blocks.
@@ -48,15 +44,10 @@ pub(crate) enum Gone {
 }
 
 impl Settled {
-    /// Until when output is kept where `usual` holds for jobs that do not say; `None`: nobody knows yet.
-    pub fn expiry(&self, usual: Option<Duration>) -> Option<u64> {
-        let by_usual = || usual.map(|usual| self.settled_unix_ms.saturating_add(millis(usual)));
-        self.expires_unix_ms.or_else(by_usual)
-    }
-
-    /// Returns whether the worker is to be remembered at `now`, whatever became of its output.
-    pub fn is_remembered(&self, now: u64) -> bool {
-        self.settled_unix_ms.saturating_add(millis(REMEMBERED)) > now
+    /// The time for which output is kept where `usual` holds for jobs that do not say; `None`: nobody knows yet.
+    pub fn retention(&self, usual: Option<Duration>) -> Option<Duration> {
+        let said = self.expires_unix_ms.map(|expires| expires.saturating_sub(self.settled_unix_ms));
+        said.map(Duration::from_millis).or(usual)
     }
 }
 
@@ -108,7 +99,7 @@ impl WorkerFolder {
         Some(if removed.for_room { Gone::ForRoom } else { Gone::InTime })
     }
 
-    fn note_settled(&self, settled: Settled) -> io::Result<()> {
+    pub(super) fn note_settled(&self, settled: Settled) -> io::Result<()> {
         durable::replace(&self.file(SETTLED_FILE), &serde_json::to_vec(&settled)?)
     }
 

@@ -30,7 +30,6 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     let told = logging::start("tessera-server", &config.advertise, &args.logging, &file.log)?;
     tell_configuration(args.config.as_deref());
     let token = shutdown::on_signals()?;
-    without_huge_pages();
     let config = with_files_for_connections(config);
     if args.stop_with_stdin {
         shutdown::with_stdin(&token);
@@ -46,15 +45,6 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
     told.finish().await;
     ended.map_err(|error| failure(&error))?;
     Ok(Exit::Done)
-}
-
-/// Tells the kernel not to back this process with huge pages. The ledger's memory grows by small pieces all over the
-/// address space; with a huge page behind each of them, a fifth of a busy member's time goes into clearing what is
-/// never used.
-fn without_huge_pages() {
-    if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
-        tracing::debug!(%error, "the kernel may back this process with huge pages: writing will take a little longer");
-    }
 }
 
 /// Files that a member has open beside its connections of clients: those of its store, its logs, its connections to

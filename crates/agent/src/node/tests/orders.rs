@@ -1,5 +1,7 @@
 //! Reconciliation of the workers that should run with those that do.
 
+use std::collections::VecDeque;
+
 use wire::{StopCause, WorkerDesire, WorkerPhase};
 
 use super::*;
@@ -228,6 +230,23 @@ fn a_small_job_starts_before_the_rest_of_a_large_gang() {
     let small = worker(2, 10, 0);
     assert!(launched(&bench.order(small, WorkerDesire::Run)).is_empty(), "as many start as may");
     assert_eq!(launched(&bench.told(status(first, Phase::Running))), [small]);
+}
+
+#[test]
+fn no_stream_of_small_jobs_passes_the_rest_of_a_large_gang_for_ever() {
+    let mut bench = Bench::leased();
+    let mut starting = VecDeque::from(launched(&gang(&mut bench, 1, 40)));
+    let mut left = 32;
+    for job in 2..170 {
+        bench.pass(Duration::from_millis(50));
+        // As much is ordered as there is room for: something waits for good.
+        bench.order(worker(job, 10, 0), WorkerDesire::Run);
+        let runs = starting.pop_front().expect("as many start as may");
+        let next = launched(&bench.told(status(runs, Phase::Running)));
+        left -= next.iter().filter(|worker| worker.allocation == AllocationId(1)).count();
+        starting.extend(next);
+    }
+    assert_eq!(left, 0);
 }
 
 #[test]
