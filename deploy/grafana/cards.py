@@ -72,9 +72,16 @@ NODES = [
     ),
     Panel(
         "Sessions opened",
-        "How often agents had to find a leader again; a leader's change makes one each.",
+        "How often agents had to find a leader again; a leader's change makes one each. And how often somebody who spoke as a"
+        " leader named a term that no elections can have reached.",
         "ops",
-        (Query(f"sum by (node) (rate(tessera_agent_sessions_total{{{AGENTS}}}[$__rate_interval]))", "{{node}}"),),
+        (
+            Query(f"sum by (node) (rate(tessera_agent_sessions_total{{{AGENTS}}}[$__rate_interval]))", "{{node}}"),
+            Query(
+                f"sum by (node) (rate(tessera_agent_terms_refused_total{{{AGENTS}}}[$__rate_interval])) > 0",
+                "{{node}}: implausible terms",
+            ),
+        ),
     ),
     Panel(
         "Disk of ended work",

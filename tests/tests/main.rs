@@ -34,6 +34,7 @@ mod slicing;
 mod stays;
 mod stores;
 mod submissions;
+mod swapped;
 mod top;
 mod traces;
 mod transparent;

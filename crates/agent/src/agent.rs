@@ -20,13 +20,13 @@ use tessera_api::v1 as wire;
 use tessera_client::{BadAddress, ClientError, SessionConnector, Settings};
 use tessera_connection::Inbound;
 use tessera_devices::{DeviceError, HostRoot, NodeDevices};
-use tessera_ledger::wire::{capacity_to_wire, card_to_wire};
+use tessera_ledger::wire::capacity_to_wire;
 use tessera_ledger::{CardKind, HostCapacity};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot::{BootTime, boot_id};
-use crate::cards::watch_cards;
+use crate::cards::{cards_of, watch_cards};
 use crate::checkpoints::{Shelf, is_due_at_the_end};
 use crate::conduct::{Conduct, post};
 use crate::config::{AgentConfig, CardSource, ConfigError};
@@ -389,9 +389,4 @@ fn see_off_stragglers(workers: &[WorkerRecord], patience: Duration, tasks: &Supe
 
 async fn listen(address: SocketAddr) -> Result<Inbound, AgentError> {
     Inbound::bind(address).await.map_err(|source| AgentError::Listen { address, source })
-}
-
-/// The cards as they are declared to the leader.
-pub(crate) fn cards_of(devices: &Mutex<NodeDevices>) -> Vec<wire::CardDescription> {
-    devices.lock().unwrap_or_else(PoisonError::into_inner).cards().iter().map(card_to_wire).collect()
 }

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tessera_actor::Address;
+use tessera_api::fields::as_designation;
+use tessera_api::v1 as wire;
 use tessera_devices::{Hardware, HealthReport, NodeDevices};
+use tessera_ledger::CardDescription;
+use tessera_ledger::wire::card_to_wire;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::cards_of;
 use crate::boot::BootTime;
 use crate::node::{Event, Readings};
 use crate::shell::Input;
@@ -89,5 +92,47 @@ impl Looker {
         let at = Some(BootTime::now());
         let readings = Readings { at, hardware: Arc::clone(&self.hardware), cards, workers, slicing };
         (readings, devices.changed_health())
+    }
+}
+
+/// The cards as they are declared to the leader.
+pub(crate) fn cards_of(devices: &Mutex<NodeDevices>) -> Vec<wire::CardDescription> {
+    devices.lock().unwrap_or_else(PoisonError::into_inner).cards().iter().map(declared).collect()
+}
+
+/// A card whose texts the leader takes: drivers and firmware have all kinds of bytes in theirs, and for the odd name of
+/// one card the whole node would be refused.
+fn declared(card: &CardDescription) -> wire::CardDescription {
+    let card = card_to_wire(card);
+    wire::CardDescription {
+        vendor: as_designation(&card.vendor),
+        model: as_designation(&card.model),
+        uuid: as_designation(&card.uuid),
+        pci_address: as_designation(&card.pci_address),
+        ..card
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tessera_ledger::CardKind;
+
+    use super::*;
+
+    #[test]
+    fn the_odd_text_of_one_card_keeps_no_node_out() {
+        let odd = CardDescription {
+            vendor: "Some\nVendor".to_owned(),
+            model: "\u{1b}[2JCard \"A\"\0".to_owned(),
+            uuid: "GPU-1\u{202e}".to_owned(),
+            pci_address: "0000:3b:00.0\n".to_owned(),
+            ..tessera_testkit::card(CardKind::Gpu, 9, 1024)
+        };
+        let taken = tessera_api::agent::cards(vec![declared(&odd)]).expect("the leader takes it");
+        let [card] = &taken[..] else { panic!("it is one card") };
+        assert_eq!(
+            [&card.vendor, &card.model, &card.uuid, &card.pci_address],
+            ["SomeVendor", "[2JCard A", "GPU-1", "0000:3b:00.0"]
+        );
     }
 }

@@ -10,10 +10,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
+use tessera_api::fields;
 use tessera_client::{Address, BadAddress};
 use tessera_connection::names::{KnownNames, name_of};
 use tessera_connection::seats::SeatLimits;
 use tessera_devices::TimeSlicing;
+use tessera_ledger::wire::FieldError;
 use tessera_ledger::{DEVICE_LABEL, DEVICE_VERSION_LABEL, TRANSPARENT_LABEL};
 
 use crate::cgroup::GROUP_OF_ALL;
@@ -234,14 +236,14 @@ impl AgentConfig {
             return Err(ConfigError::new("members", "no member is named", "give at least one `host:port`"));
         }
         for member in &self.members {
-            check_address("members", member)?;
+            address_in("members", member)?;
         }
         if let Some(address) = &self.advertise {
-            check_address("advertise", address)?;
+            let refuse = |error: FieldError| told_so("advertise", &error, "write it as `host:port`");
+            fields::address("advertise", address).map_err(refuse)?;
         }
-        if self.worker_host.trim().is_empty() {
-            return Err(ConfigError::new("worker_host", "it is empty", "name the host as other nodes reach it"));
-        }
+        let refuse = |error: FieldError| told_so("worker_host", &error, "name the host as other nodes reach it");
+        fields::host("worker_host", &self.worker_host).map_err(refuse)?;
         if self.labels.keys().any(|key| key.trim().is_empty()) {
             return Err(ConfigError::new("labels", "a label has no name", "write labels as `name=value`"));
         }
@@ -343,11 +345,17 @@ fn check_name(name: &str) -> Result<(), ConfigError> {
     ))
 }
 
-fn check_address(field: &'static str, address: &str) -> Result<(), ConfigError> {
+/// Reads an address that an operator wrote.
+pub(crate) fn address_in(field: &'static str, address: &str) -> Result<Address, ConfigError> {
     let refuse = |BadAddress { got, problem }| {
         ConfigError::new(field, format!("`{got}` is not an address: {problem}"), "write it as `host:port`")
     };
-    address.parse::<Address>().map(|_| ()).map_err(refuse)
+    address.parse().map_err(refuse)
+}
+
+/// A field of which the leader is told, and which it would refuse.
+fn told_so(field: &'static str, error: &FieldError, remedy: &str) -> ConfigError {
+    ConfigError::new(field, format!("it {}", error.problem), remedy)
 }
 
 fn check_cgroup_root(root: &str) -> Result<(), ConfigError> {
@@ -405,8 +413,12 @@ mod tests {
         assert_eq!(refused_field(|c| c.members.clear()), Some("members"));
         assert_eq!(refused_field(|c| c.members = vec!["nowhere".to_owned()]), Some("members"));
         assert_eq!(refused_field(|c| c.members = vec!["host:0".to_owned()]), Some("members"));
-        assert_eq!(refused_field(|c| c.advertise = Some(":1".to_owned())), Some("advertise"));
-        assert_eq!(refused_field(|c| c.worker_host = " ".to_owned()), Some("worker_host"));
+        for address in [":1", "node-a:1 ", "http://node-a:1"] {
+            assert_eq!(refused_field(|c| c.advertise = Some(address.to_owned())), Some("advertise"), "{address}");
+        }
+        for host in ["", " ", "node-a "] {
+            assert_eq!(refused_field(|c| c.worker_host = host.to_owned()), Some("worker_host"), "{host}");
+        }
         assert_eq!(refused_field(|c| c.cgroup_root = Some("/abs".to_owned())), Some("cgroup_root"));
         assert_eq!(refused_field(|c| c.cgroup_root = Some("a/../b".to_owned())), Some("cgroup_root"));
         let own = BTreeMap::from([("tessera.device".to_owned(), "mine".to_owned())]);

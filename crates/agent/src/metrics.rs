@@ -23,6 +23,7 @@ pub struct View {
     phases: BTreeMap<&'static str, u64>,
     lease_remaining_seconds: f64,
     term: u64,
+    terms_refused: u64,
     sessions: u64,
     cards: Vec<wire::CardDescription>,
     readings: Readings,
@@ -41,6 +42,7 @@ impl View {
             phases: node.phase_counts(),
             lease_remaining_seconds: node.lease_remaining(now).as_secs_f64(),
             term: node.highest_term().0,
+            terms_refused: node.terms_refused(),
             sessions,
             cards: node.cards().to_vec(),
             held: node.card_use(),
@@ -94,6 +96,7 @@ fn register_agent(registry: &mut Registry, view: &View) {
     table::AGENT_CONNECTED.register_value(registry, f64::from(view.welcome));
     table::AGENT_SESSIONS.register_value(registry, view.sessions);
     table::AGENT_TERM.register_value(registry, count(view.term));
+    table::AGENT_TERMS_REFUSED.register_value(registry, view.terms_refused);
     table::AGENT_LEASE_REMAINING.register_value(registry, view.lease_remaining_seconds);
     if let Some(age) = view.readings_age {
         table::AGENT_READINGS_AGE.register_value(registry, age.as_secs_f64());

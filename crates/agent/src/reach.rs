@@ -7,10 +7,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tessera_client::Address;
 use tessera_client::reach::Scope;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, address_in};
 
 /// An operator's settings for the addresses of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,13 +48,14 @@ impl Reach {
         };
         let listen = wishes.listen.unwrap_or_else(|| SocketAddr::new(source, 0));
         let listens_at = Scope::of(&listen.ip().to_string());
-        match wishes.advertise {
-            Some(address) if !leads_here(host_scope(address)) => {
+        let advertise = wishes.advertise.map(|address| address_in("advertise", address)).transpose()?;
+        match &advertise {
+            Some(address) if !leads_here(Scope::of(address.host())) => {
                 let remedy = format!(
                     "write `host:port` as members reach this node (--advertise), such as `{}`",
                     at(source, listen.port())
                 );
-                return Err(ConfigError::new("advertise", leads_astray(address), remedy));
+                return Err(ConfigError::new("advertise", leads_astray(address.as_str()), remedy));
             }
             None if listens_at == Scope::SameHost && !leads_here(listens_at) => {
                 let remedy = format!(
@@ -76,7 +76,7 @@ impl Reach {
             None if leads_here(listens_at) => listen.ip().to_string(),
             None => source.to_string(),
         };
-        Ok(Self { listen, advertise: wishes.advertise.map(str::to_owned), worker_host })
+        Ok(Self { listen, advertise: advertise.map(|address| address.to_string()), worker_host })
     }
 }
 
@@ -99,11 +99,6 @@ pub(crate) fn of_host(host: &str, port: u16) -> String {
 
 fn at(address: IpAddr, port: u16) -> String {
     SocketAddr::new(address, port).to_string()
-}
-
-/// The scope of the host in an address. A text that cannot be read as an address is refused elsewhere.
-fn host_scope(address: &str) -> Scope {
-    address.parse::<Address>().map_or(Scope::Others, |address| Scope::of(address.host()))
 }
 
 #[cfg(test)]
@@ -151,6 +146,8 @@ mod tests {
         assert_eq!(told(named, lan()), three("0.0.0.0:7410", "node-a:7410", "node-a"));
         let behind = Wishes { advertise: Some("gate:9"), ..listening("127.0.0.1:7410") };
         assert_eq!(told(behind, lan()), three("127.0.0.1:7410", "gate:9", "10.0.1.7"), "a tunnel ends at loopback");
+        let spaced = Wishes { advertise: Some(" http://gate:9/ "), ..listening("127.0.0.1:7410") };
+        assert_eq!(told(spaced, lan()).1, "gate:9");
         let six = Wishes { worker_host: Some("fd00::7"), ..listening("[::]:7410") };
         assert_eq!(told(six, lan()).1, "[fd00::7]:7410");
     }
@@ -160,6 +157,7 @@ mod tests {
         let (field, text) = refused(listening("127.0.0.1:0"), lan());
         assert!(field == "listen" && text.contains("--listen") && text.contains("10.0.1.7"), "{text}");
         let advertise = |address| Wishes { advertise: Some(address), ..listening("0.0.0.0:7410") };
+        assert_eq!(refused(advertise("gate"), lan()).0, "advertise");
         for address in ["127.0.0.1:7410", "localhost:7410", "0.0.0.0:7410"] {
             let (field, text) = refused(advertise(address), lan());
             assert!(field == "advertise" && text.contains("--advertise") && text.contains("`10.0.1.7:7410`"), "{text}");

@@ -66,6 +66,16 @@ pub fn designation(field: &str, text: &str) -> Result<(), FieldError> {
     Ok(())
 }
 
+/// A text that a maker of cards has in them, as a [`designation`]: what one may not have is left out, and what is too
+/// long is cut.
+#[must_use]
+pub fn as_designation(text: &str) -> String {
+    let allowed = |c: &char| designation("", c.encode_utf8(&mut [0; 4])).is_ok();
+    let mut kept: String = text.chars().filter(allowed).collect();
+    kept.truncate(kept.floor_char_boundary(limits::NAME));
+    kept
+}
+
 /// Checks the name or address of a host.
 ///
 /// # Errors
@@ -82,19 +92,34 @@ pub fn host(field: &str, host: &str) -> Result<(), FieldError> {
 /// Checks the address of a process.
 ///
 /// # Errors
-/// A [`FieldError`] when it is not `host:port`, with or without `http://`, or too long.
+/// A [`FieldError`] when it is no [`host_and_port`], or too long.
 pub fn address(field: &str, address: &str) -> Result<(), FieldError> {
-    let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
-    let right = bare.rsplit_once(':').is_some_and(|(host, port)| {
-        let bracketed = host.starts_with('[') && host.ends_with(']');
-        (bracketed || !host.contains(':')) && is_host(host) && port.parse::<u16>().is_ok_and(|port| port != 0)
-    });
-    if right && address.len() <= limits::NAME {
+    if host_and_port(address).is_ok() && address.len() <= limits::NAME {
         return Ok(());
     }
     let problem =
         format!("must be host:port, of at most {} bytes, as others reach it, is {}", limits::NAME, quoted(address));
     Err(FieldError::invalid(field, problem))
+}
+
+/// Checks that a text is `host:port`: the rule for every address, whoever says it.
+///
+/// # Errors
+/// The part that is wrong.
+pub fn host_and_port(text: &str) -> Result<(), &'static str> {
+    let (host, port) = text.rsplit_once(':').ok_or("it has no port")?;
+    if host.is_empty() {
+        return Err("it has no host");
+    }
+    let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+        return Err("its port is not a number from 1 to 65535");
+    }
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    if !bracketed && host.contains(':') || !is_host(host) {
+        return Err("its host has characters that no host name has");
+    }
+    Ok(())
 }
 
 fn is_host(host: &str) -> bool {
@@ -280,18 +305,42 @@ mod tests {
             assert!(problem.contains("one line") && !problem.contains(bad), "{problem}");
         }
         assert!(designation("f", "NVIDIA H200 (SXM)").is_ok() && designation("f", "a \"b\"").is_err());
+        for (odd, cleaned) in [
+            ("NVIDIA H200 (SXM)", "NVIDIA H200 (SXM)"),
+            ("Some\n\u{1b}[2JCard \"A\"\0\0", "Some[2JCard A"),
+            ("\u{202e}evil\u{2028}", "evil"),
+            ("", ""),
+        ] {
+            assert_eq!(as_designation(odd), cleaned);
+        }
+        let long = as_designation(&"é".repeat(200));
+        assert!(designation("f", &long).is_ok() && long.len() == 252, "{long}");
     }
 
     #[test]
     fn addresses_are_a_host_and_a_port() {
-        for good in
-            ["127.0.0.1:7400", "[::1]:7400", "[fe80::1%3]:7400", "node_1.pool:1", "http://a:7400", "http://a:7400/"]
-        {
+        for good in ["127.0.0.1:7400", "[::1]:7400", "[fe80::1%3]:7400", "node_1.pool:1"] {
             assert_eq!(address("f", good), Ok(()), "{good}");
         }
-        for bad in
-            ["", "a", "a:", ":1", "a:0", "a:65536", "a b:1", "a\n:1", "\"a\":1", "::1:7400", "https://a:1", "a:1 "]
-        {
+        for bad in [
+            "",
+            "a",
+            "a:",
+            ":1",
+            "a:0",
+            "a:65536",
+            "a:+1",
+            "a b:1",
+            "a\n:1",
+            "\"a\":1",
+            "u@a:1",
+            "::1:7400",
+            "a:1 ",
+            " a:1",
+            "http://a:1",
+            "https://a:1",
+            "a:1/",
+        ] {
             assert_eq!(address("f", bad).expect_err(bad).field, "f");
         }
         for good in ["10.0.0.1", "fd00::7", "[fd00::7]", "node-1.workers"] {

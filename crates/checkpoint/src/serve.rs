@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use tessera_connection::Peer;
 use tokio::sync::mpsc::channel;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -36,8 +35,8 @@ const UNREAD: Duration = Duration::from_secs(30);
 
 /// Decides who may have what.
 pub trait Guard: Send + Sync + 'static {
-    /// Returns whether `peer` may have the checkpoints of a job when it shows this ticket.
-    fn permits(&self, peer: Option<&Peer>, ticket: &str, job: u64) -> bool;
+    /// Returns whether whoever shows this ticket may have the checkpoints of a job.
+    fn permits(&self, ticket: &str, job: u64) -> bool;
 }
 
 /// The service with which an agent hands out what is in `store`, to whom `guard` permits it, at the rate of `limits`.
@@ -61,8 +60,8 @@ struct Service {
 type Pieces<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
-    fn check<T>(&self, request: &Request<T>, ticket: &str, job: u64) -> Result<(), Status> {
-        match self.guard.permits(request.extensions().get::<Peer>(), ticket, job) {
+    fn check(&self, ticket: &str, job: u64) -> Result<(), Status> {
+        match self.guard.permits(ticket, job) {
             true => Ok(()),
             false => Err(Status::permission_denied(format!("the ticket is not one for the checkpoints of job {job}"))),
         }
@@ -107,7 +106,7 @@ impl CheckpointService for Service {
         request: Request<ListCheckpointsRequest>,
     ) -> Result<Response<ListCheckpointsResponse>, Status> {
         let asked = request.get_ref();
-        self.check(&request, &asked.ticket, asked.job)?;
+        self.check(&asked.ticket, asked.job)?;
         let ids = self.store.list(Some(asked.job)).await.map_err(|error| status(&error))?;
         let checkpoints = ids.iter().map(CheckpointId::to_string).collect();
         Ok(Response::new(ListCheckpointsResponse { checkpoints }))
@@ -119,7 +118,7 @@ impl CheckpointService for Service {
     ) -> Result<Response<Self::ReadManifestStream>, Status> {
         let asked = request.get_ref();
         let id = id_of(&asked.checkpoint)?;
-        self.check(&request, &asked.ticket, id.job)?;
+        self.check(&asked.ticket, id.job)?;
         let seat = self.seat().await?;
         let manifest = self.store.get_manifest(&id).await.map_err(|error| status(&error))?;
         Ok(self.pieces(manifest, seat, |data| ReadManifestResponse { data }))
@@ -128,7 +127,7 @@ impl CheckpointService for Service {
     async fn read_chunk(&self, request: Request<ReadChunkRequest>) -> Result<Response<Self::ReadChunkStream>, Status> {
         let asked = request.get_ref();
         let id = id_of(&asked.checkpoint)?;
-        self.check(&request, &asked.ticket, id.job)?;
+        self.check(&asked.ticket, id.job)?;
         let seat = self.seat().await?;
         let published = read_published(self.store.as_ref(), &id).await.map_err(|error| status(&error))?;
         if asked.index as usize >= published.chunks.len() {

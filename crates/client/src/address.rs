@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use tessera_api::fields::host_and_port;
+
 /// `host:port` where a member of the control plane listens.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(Arc<str>);
@@ -40,7 +42,7 @@ impl Address {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// Takes `host:port`, with or without `http://` before it.
+    /// Takes `host:port`, as people write it: spaces around it and `http://` before it are no part of it.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let refuse = |problem| BadAddress { got: text.to_owned(), problem };
         let trimmed = text.trim();
@@ -48,16 +50,7 @@ impl FromStr for Address {
             return Err(refuse("members are spoken to without TLS"));
         }
         let bare = trimmed.strip_prefix("http://").unwrap_or(trimmed).trim_end_matches('/');
-        let (host, port) = bare.rsplit_once(':').ok_or_else(|| refuse("it has no port"))?;
-        if host.is_empty() {
-            return Err(refuse("it has no host"));
-        }
-        if !port.parse::<u16>().is_ok_and(|port| port > 0) {
-            return Err(refuse("its port is not a number from 1 to 65535"));
-        }
-        if bare.parse::<http::uri::Authority>().is_err() {
-            return Err(refuse("its host has characters that no host name has"));
-        }
+        host_and_port(bare).map_err(refuse)?;
         Ok(Self(bare.into()))
     }
 }

@@ -145,6 +145,20 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_long_question_is_answered_by_itself() {
+        let all = crate::describe().expect("the descriptors were compiled in");
+        let jobs = all.iter().find(|described| described.route.method == "JobService/ListJobs").expect("it is one");
+        let is_shared = |bytes: usize| {
+            let (page_token, consistency) = ("x".repeat(bytes), Consistency::Stale.into());
+            let asked = tessera_api::v1::ListJobsRequest { page_token, consistency, ..Default::default() };
+            let mut message = DynamicMessage::new(jobs.method.input());
+            message.transcode_from(&asked).expect("it is such a message");
+            Key::of(jobs, &message, &HeaderMap::new()).is_some()
+        };
+        assert_eq!((is_shared(SHORT / 2), is_shared(SHORT + 1)), (true, false));
+    }
+
     fn key(method: &'static str) -> Key {
         Key { method, message: Vec::new(), asker: [None, None] }
     }

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tessera_checkpoint::{CheckpointId, Guard};
-use tessera_connection::Peer;
 
 use crate::durable;
 
@@ -231,7 +230,7 @@ pub(super) fn ticket_text(ticket: u128) -> String {
 }
 
 impl Guard for Tickets {
-    fn permits(&self, _peer: Option<&Peer>, ticket: &str, job: u64) -> bool {
+    fn permits(&self, ticket: &str, job: u64) -> bool {
         let known = self.known();
         let mut of_job = known.iter().filter(|(id, known)| id.job == job && !known.shared);
         of_job.any(|(_, known)| ticket_text(known.ticket) == ticket)
@@ -273,9 +272,9 @@ mod tests {
         let left = fs::read_dir(folder.path().join("tickets")).expect("readable").flatten();
         let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
         assert_eq!(left, [id(1).to_string().as_str()], "what never came to be, or says nothing, is gone");
-        assert!(again.permits(None, &ticket_text(0xfeed), 7));
-        assert!(!again.permits(None, &ticket_text(0xfeed), 8), "it is of another job");
-        assert!(!again.permits(None, "", 7));
+        assert!(again.permits(&ticket_text(0xfeed), 7));
+        assert!(!again.permits(&ticket_text(0xfeed), 8), "it is of another job");
+        assert!(!again.permits("", 7));
         again.is_given_up(&id(1)).expect("nothing to do");
         assert!(again.of(&id(1)).is_some(), "it is whole");
         drop(again.announce(id(1), 0, false).expect("writable"));

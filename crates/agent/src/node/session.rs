@@ -241,17 +241,19 @@ impl Node {
     }
 
     /// Returns what speaks against whoever leads in this term; `None`: nothing does. A term that no elections can have
-    /// reached would, once kept, leave this node without a leader for ever.
-    fn unfit(&self, term: Term) -> Option<String> {
+    /// reached would, once kept, leave this node without a leader for ever: it is counted, as only a stranger names one.
+    fn unfit(&mut self, term: Term) -> Option<String> {
         let highest = self.highest_term;
         if term < highest && !planted::is(Bug::TermUncheckedAtAgent) {
             return Some(format!(
                 "term {term} is older than term {highest}, which was seen before: its leader is deposed"
             ));
         }
-        let implausible = term.0 > highest.0.saturating_add(MOST_TERMS_AHEAD);
-        implausible
-            .then(|| format!("term {term} is implausible after term {highest}: no elections can have reached it"))
+        if term.0 <= highest.0.saturating_add(MOST_TERMS_AHEAD) {
+            return None;
+        }
+        self.terms_refused += 1;
+        Some(format!("term {term} is implausible after term {highest}: no elections can have reached it"))
     }
 
     pub(super) fn term_kept(&mut self, now: Now, term: Term) -> Vec<Effect> {

@@ -58,6 +58,8 @@ pub struct Node {
     /// Workers that start at the same time at most.
     pub(super) starts_at_once: usize,
     pub(super) highest_term: Term,
+    /// The number of times that a leader named a term which no elections can have reached.
+    pub(super) terms_refused: u64,
     pub(super) cluster_id: String,
     /// The name is on disk under which a leader took it, or is about to be.
     pub(super) named: bool,
@@ -91,6 +93,7 @@ impl Node {
             workers: workers.into_iter().map(|record| (record.status.worker, record)).collect(),
             starts_at_once: starts_at_once(1),
             highest_term,
+            terms_refused: 0,
             cluster_id,
             named: true,
             session: Session::Closed,
@@ -187,6 +190,12 @@ impl Node {
     #[must_use]
     pub const fn highest_term(&self) -> Term {
         self.highest_term
+    }
+
+    /// Counts the terms that were refused because no elections can have reached them.
+    #[must_use]
+    pub const fn terms_refused(&self) -> u64 {
+        self.terms_refused
     }
 
     /// The fence under which this node speaks to a worker.

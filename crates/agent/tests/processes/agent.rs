@@ -363,7 +363,7 @@ pub async fn follow_until(address: &str, allocation: u64, text: &str) -> String 
     timeout(super::support::PATIENCE, follow).await.expect("written in time")
 }
 
-async fn get(address: &str, path: &str) -> String {
+pub async fn get(address: &str, path: &str) -> String {
     get_as(address, address, path).await
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use tessera_agent::{Agent, AgentConfig, AgentError, IdentityError};
 use tessera_api::v1::{WorkerDesire, WorkerPhase};
 
-use super::agent::{Running, config, follow_until, start, worker_status};
-use super::leader::{Leader, order};
+use super::agent::{Running, config, follow_until, get, start, worker_status};
+use super::leader::{Leader, TERM, order};
 use super::support::{control_groups, is_alive, pid_in};
 
 /// An agent below a folder, with a worker that runs, and the worker's pid.
@@ -60,4 +60,20 @@ async fn a_stop_does_not_end_the_worker_of_the_same_name_and_number_in_another_p
     for agent in agents {
         agent.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_of_a_term_that_cannot_be_is_left_and_counted() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    leader.term = u64::MAX;
+    let running = start(config(data.path(), &leader)).await;
+    leader.welcome().await;
+    leader.term = TERM;
+    // It comes again, to be welcomed by a leader that can be.
+    leader.welcome().await;
+    leader.order(true, Vec::new()).await;
+    let page = get(&running.http, "/metrics").await;
+    assert!(page.contains("tessera_agent_terms_refused_total 1\n"), "{page}");
+    running.stop().await;
 }

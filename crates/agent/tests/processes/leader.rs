@@ -9,7 +9,7 @@ use std::time::Duration;
 use tessera_api::v1 as wire;
 use tessera_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -26,12 +26,15 @@ type Incoming = mpsc::Receiver<FromAgent>;
 
 /// The leader.
 pub struct Leader {
+    /// The term in which it welcomes.
+    pub term: u64,
     address: String,
     sessions: mpsc::Receiver<(Outgoing, Incoming)>,
     session: Option<Outgoing>,
     reports: Option<mpsc::Receiver<wire::WorkerReport>>,
     seen: VecDeque<wire::WorkerReport>,
     granting: Arc<AtomicBool>,
+    heartbeats: watch::Sender<u64>,
     /// The times after a heartbeat at which workers are told to stop, and are killed.
     pub lease: (Duration, Duration),
 }
@@ -70,12 +73,14 @@ impl Leader {
         let server = tonic::transport::Server::builder().add_service(AgentServiceServer::new(Service(sender)));
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         Self {
+            term: TERM,
             address,
             sessions,
             session: None,
             reports: None,
             seen: VecDeque::new(),
             granting: Arc::new(AtomicBool::new(true)),
+            heartbeats: watch::Sender::default(),
             lease: (Duration::from_secs(60), Duration::from_secs(90)),
         }
     }
@@ -98,7 +103,7 @@ impl Leader {
         };
         let welcome = wire::Welcome {
             node_id: 3,
-            term: TERM,
+            term: self.term,
             cluster_id: "pool".to_owned(),
             heartbeat_interval: Some(prost_types::Duration { seconds: 0, nanos: 100_000_000 }),
             reference_precision: wire::Precision::Fp16.into(),
@@ -106,11 +111,25 @@ impl Leader {
         };
         say(&outgoing, ToAgent::Welcome(welcome)).await;
         let (reporter, reports) = mpsc::channel(1024);
-        tokio::spawn(serve(outgoing.clone(), incoming, reporter, Arc::clone(&self.granting), self.lease));
+        let granting = Arc::clone(&self.granting);
+        tokio::spawn(serve(outgoing.clone(), incoming, reporter, granting, self.heartbeats.clone(), self.lease));
         self.session = Some(outgoing);
         self.reports = Some(reports);
         self.seen.clear();
         hello
+    }
+
+    /// Waits until so many more heartbeats have come.
+    pub async fn hears_heartbeats(&self, more: u64) {
+        let mut heartbeats = self.heartbeats.subscribe();
+        let enough = *heartbeats.borrow_and_update() + more;
+        let heard = timeout(PATIENCE, heartbeats.wait_for(|count| *count >= enough));
+        heard.await.expect("heartbeats come").expect("it serves");
+    }
+
+    /// Returns whether somebody has come who was not welcomed yet.
+    pub fn has_callers(&self) -> bool {
+        !self.sessions.is_empty()
     }
 
     pub async fn order(&self, complete: bool, workers: Vec<wire::WorkerOrder>) {
@@ -148,9 +167,13 @@ async fn serve(
     mut incoming: Incoming,
     reporter: mpsc::Sender<wire::WorkerReport>,
     granting: Arc<AtomicBool>,
+    heartbeats: watch::Sender<u64>,
     lease: (Duration, Duration),
 ) {
     while let Some(message) = incoming.recv().await {
+        if matches!(message, FromAgent::Heartbeat(_)) {
+            heartbeats.send_modify(|count| *count += 1);
+        }
         match message {
             FromAgent::Heartbeat(heartbeat) if granting.load(Ordering::SeqCst) => {
                 let grant = wire::LeaseGrant {

@@ -4,6 +4,8 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use futures::future::join_all;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tessera_api::error::reason_of;
 use tessera_api::reflect::descriptors;
 use tessera_api::v1 as wire;
@@ -16,7 +18,7 @@ use tonic::codegen::{Service as _, http};
 use tonic::{Code, Status};
 use wire::WorkerDesire;
 
-use super::agent::{client, config, follow_until, start};
+use super::agent::{client, config, follow_until, get, start};
 use super::leader::{Leader, order, reference};
 use super::support::PATIENCE;
 
@@ -70,6 +72,47 @@ async fn more_followers_than_may_be_are_refused_until_one_leaves() {
     assert!(refused.message().contains("1 outputs are read"), "{refused}");
     drop(first);
     timeout(PATIENCE, async { while caller.read_logs(request()).await.is_err() {} }).await.expect("it has left");
+    leader.order(true, Vec::new()).await;
+    leader.report_of(1, wire::WorkerPhase::Stopped).await;
+    running.stop().await;
+}
+
+/// Whoever crowds at the listener keeps no heartbeat back: those go out over a connection of their own, and few outputs
+/// are looked at at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_at_the_listener_ends_no_session() {
+    const SILENT: usize = 1_000;
+    const CALLERS: usize = 10;
+    const FOLLOWED_BY_EACH: usize = 20;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("it is known");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("that far everybody may go");
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let mut leader = Leader::start().await;
+    // The agent leaves a leader that does not answer for half of that.
+    leader.lease = (Duration::from_secs(20), Duration::from_secs(30));
+    let running = start(config(data.path(), &leader)).await;
+    let address = leader.welcome().await.address;
+    leader.order(true, vec![order(1, WorkerDesire::Run, "echo here; exec sleep 1000")]).await;
+    follow_until(&address, 1, "here").await;
+    let mut followers = Vec::new();
+    for _ in 0..CALLERS {
+        let mut caller = client(&address).await;
+        for _ in 0..FOLLOWED_BY_EACH {
+            let request = wire::ReadLogsRequest { worker: Some(reference(1)), follow: true, ..Default::default() };
+            let mut output = caller.read_logs(request).await.expect("there is room").into_inner();
+            let piece = timeout(PATIENCE, output.message()).await.expect("it comes").expect("readable");
+            assert!(piece.is_some_and(|piece| piece.data.starts_with(b"here")));
+            followers.push(output);
+        }
+    }
+    let silent = join_all((0..SILENT).map(|_| TcpStream::connect(&address)));
+    let silent = timeout(PATIENCE, silent).await.expect("the kernel takes them");
+    assert_eq!((silent.iter().filter(|one| one.is_ok()).count(), followers.len()), (SILENT, 200));
+    leader.hears_heartbeats(30).await;
+    assert!(!leader.has_callers(), "the session goes on");
+    let page = get(&running.http, "/metrics").await;
+    assert!(page.contains("tessera_agent_sessions_total 1\n"), "{page}");
+    drop((silent, followers));
     leader.order(true, Vec::new()).await;
     leader.report_of(1, wire::WorkerPhase::Stopped).await;
     running.stop().await;

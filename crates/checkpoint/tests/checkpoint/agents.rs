@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use tessera_checkpoint::{Error, Guard, Limits, Remote, Store, copy, read_published, restore, save, serve};
-use tessera_connection::{Inbound, Outbound, Peer};
+use tessera_connection::{Inbound, Outbound};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::breaking::{Breaking, How};
@@ -14,8 +14,8 @@ use crate::support::{Shelf, content, id, small_chunks, trained};
 struct Word;
 
 impl Guard for Word {
-    fn permits(&self, peer: Option<&Peer>, ticket: &str, job: u64) -> bool {
-        peer.is_some_and(|peer| peer.address.ip().is_loopback()) && ticket == "word" && job == 12
+    fn permits(&self, ticket: &str, job: u64) -> bool {
+        ticket == "word" && job == 12
     }
 }
 

@@ -102,7 +102,7 @@ fn configured(args: &ServerArgs, file: &ServerFile) -> Result<ServerConfig, Fail
     config.http = args.http.or(file.http);
     config.clock_offset_ms = args.clock_offset.unwrap_or_default();
     if let Some(advertise) = args.advertise.clone().or_else(|| file.advertise.clone()) {
-        config.advertise = advertise;
+        config.advertise = advertise.parse::<Address>().map_or(advertise, |address| address.to_string());
     }
     if let Some(name) = args.name.clone().or_else(|| file.name.clone()) {
         config.name = name;
@@ -179,7 +179,7 @@ mod tests {
             let text = format!("data_dir = '/d'\nlisten = '0.0.0.0:7400'\nadvertise = '{advertise}'");
             assert!(refused(&text).to_string().contains("--advertise"), "{advertise}");
         }
-        let good = "data_dir = '/d'\nlisten = '0.0.0.0:7400'\nadvertise = 'm1.example:7400'";
+        let good = "data_dir = '/d'\nlisten = '0.0.0.0:7400'\nadvertise = ' m1.example:7400'";
         assert!(configured(&ServerArgs::default(), &file(good)).is_ok());
         let timings = refused("data_dir = '/d'\n[timings]\ncheck = '8s'");
         assert!(timings.to_string().contains("at most a second"), "{timings}");

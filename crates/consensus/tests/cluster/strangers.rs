@@ -1,6 +1,8 @@
 //! Messages of strangers: whoever reaches a member's port may say anything, in the name of any member.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,13 +10,14 @@ use prost::Message;
 use tessera_consensus::StopReason;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::harness::{BOUND, Cluster, config};
+use crate::harness::{BOUND, Cluster, config, soon};
 use crate::register::command;
 
 #[derive(Clone, PartialEq, Message)]
@@ -215,45 +218,118 @@ async fn append(address: &str, lie: &Lie, to: u64, previous: LogId) -> String {
     String::from_utf8_lossy(&answered).into_owned()
 }
 
-/// A cluster with a few entries, and what is known of it outside.
-async fn known(members: u64) -> (Cluster, Vec<Lie>, LogId) {
-    let cluster = Cluster::founded(members, config()).await;
-    for serial in 1..=3 {
-        cluster.propose_somewhere(serial).await;
-    }
-    let leader = cluster.leader().await;
-    let (term, last) = (cluster.nodes[&leader].status().term.0, cluster.nodes[&leader].status().last.0);
-    let lie = |from, term| Lie {
-        header: Header { version: 1, cluster_id: "test".to_owned(), from, to: 0 },
-        vote: Vote { version: 1, term, voted_for: from, granted: true },
-    };
-    let lies = vec![lie(leader, term), lie(999, term), lie(999, term + 1), lie(leader, term + 1)];
-    (cluster, lies, LogId { term, index: last })
+/// Clients that submit at the leader, one submission after the other.
+struct Load {
+    over: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<Vec<u64>>>,
 }
 
-/// Nobody has stopped, nobody was elected, and work goes on.
-async fn is_unharmed(cluster: &Cluster, terms: &BTreeMap<u64, u64>) {
-    cluster.propose_somewhere(99).await;
-    assert_eq!(cluster.converged().await, [1, 2, 3, 99]);
-    for (id, node) in &cluster.nodes {
-        assert_eq!(node.status().term.0, terms[id], "member {id} has seen an election");
+impl Load {
+    const CLIENTS: u64 = 2;
+
+    fn on(cluster: &Cluster, leader: u64) -> Self {
+        let (over, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let client = |first: u64| {
+            let consensus = cluster.nodes[&leader].consensus.clone();
+            let (over, acknowledged) = (Arc::clone(&over), Arc::clone(&acknowledged));
+            tokio::spawn(async move {
+                let mut own = Vec::new();
+                for serial in (first..).step_by(usize::try_from(Self::CLIENTS).expect("few")) {
+                    if over.load(Ordering::Acquire) {
+                        break;
+                    }
+                    let applied = consensus.propose(command(serial, 0), soon()).await;
+                    applied.expect("whoever leads goes on to");
+                    own.push(serial);
+                    acknowledged.fetch_add(1, Ordering::AcqRel);
+                }
+                own
+            })
+        };
+        let clients = (0..Self::CLIENTS).map(client).collect();
+        Self { over, acknowledged, clients }
     }
+
+    /// Waits until something more was acknowledged.
+    async fn goes_on(&self) {
+        let before = self.acknowledged.load(Ordering::Acquire);
+        let more = async {
+            while self.acknowledged.load(Ordering::Acquire) == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(BOUND, more).await.expect("submissions are taken");
+    }
+
+    /// Ends it, and gives all that was acknowledged.
+    async fn end(self) -> BTreeSet<u64> {
+        self.over.store(true, Ordering::Release);
+        let mut all = BTreeSet::new();
+        for client in self.clients {
+            all.extend(client.await.expect("each submission was acknowledged"));
+        }
+        all
+    }
+}
+
+/// A cluster under load, and what is known of it outside.
+struct Known {
+    cluster: Cluster,
+    leader: u64,
+    terms: BTreeMap<u64, u64>,
+    lies: Vec<Lie>,
+    load: Load,
 }
 
 fn terms(cluster: &Cluster) -> BTreeMap<u64, u64> {
     cluster.nodes.iter().map(|(id, node)| (*id, node.status().term.0)).collect()
 }
 
+impl Known {
+    async fn of(members: u64) -> Self {
+        let cluster = Cluster::founded(members, config()).await;
+        let leader = cluster.leader().await;
+        let term = cluster.nodes[&leader].status().term.0;
+        for node in cluster.nodes.values() {
+            node.until("the term of the leader", |status| status.term.0 == term).await;
+        }
+        let lie = |from, term| Lie {
+            header: Header { version: 1, cluster_id: "test".to_owned(), from, to: 0 },
+            vote: Vote { version: 1, term, voted_for: from, granted: true },
+        };
+        let lies = vec![lie(leader, term), lie(999, term), lie(999, term + 1), lie(leader, term + 1)];
+        let load = Load::on(&cluster, leader);
+        Self { terms: terms(&cluster), cluster, leader, lies, load }
+    }
+
+    /// The last entry of the leader by now; waits until there is a new one.
+    async fn last(&self) -> LogId {
+        self.load.goes_on().await;
+        let status = self.cluster.nodes[&self.leader].status();
+        LogId { term: status.term.0, index: status.last.0 }
+    }
+
+    /// Nobody has stopped, nobody was elected, and all that was acknowledged is there, once.
+    async fn ends_unharmed(self) {
+        self.load.goes_on().await;
+        let acknowledged = self.load.end().await;
+        let applied = self.cluster.converged().await;
+        assert_eq!(applied.len(), acknowledged.len(), "each is there once, and nothing else");
+        assert_eq!(applied.into_iter().collect::<BTreeSet<_>>(), acknowledged);
+        assert_eq!(terms(&self.cluster), self.terms, "nobody has seen an election");
+        self.cluster.shutdown().await;
+    }
+}
+
 async fn no_snapshot_is_taken_by(members: u64) {
-    let (cluster, lies, last) = known(members).await;
-    let before = terms(&cluster);
-    let later = LogId { index: last.index + 50, ..last };
-    let places = |seats: &Cluster| {
-        let seats = seats.seats.values().map(|seat| seat.member.clone());
-        seats.map(|member| Place { id: member.id.0, name: member.name, address: member.address }).collect()
-    };
-    let membership =
-        Membership { voter_sets: vec![VoterSet { member_ids: (1..=members).collect() }], members: places(&cluster) };
+    let known = Known::of(members).await;
+    let last = known.last().await;
+    // Nothing that is written meanwhile comes so far.
+    let later = LogId { index: last.index + (1 << 32), ..last };
+    let seats = known.cluster.seats.values().map(|seat| seat.member.clone());
+    let places = seats.map(|member| Place { id: member.id.0, name: member.name, address: member.address }).collect();
+    let membership = Membership { voter_sets: vec![VoterSet { member_ids: (1..=members).collect() }], members: places };
     let readable = Description {
         version: 1,
         last: Some(later.clone()),
@@ -262,16 +338,16 @@ async fn no_snapshot_is_taken_by(members: u64) {
         highest_member_id: members,
     };
     for description in [GARBLED, Bytes::from(readable.encode_to_vec())] {
-        for lie in &lies {
-            for (id, seat) in &cluster.seats {
+        for lie in &known.lies {
+            for (id, seat) in &known.cluster.seats {
+                known.load.goes_on().await;
                 let parts = snapshot(lie, *id, later.clone(), description.clone(), GARBLED);
                 let refused = install(&seat.member.address, parts).await.expect_err("it is refused");
                 assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
             }
         }
     }
-    is_unharmed(&cluster, &before).await;
-    cluster.shutdown().await;
+    known.ends_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -286,17 +362,15 @@ async fn no_snapshot_of_a_stranger_is_taken_by_a_member_that_has_nobody_to_ask()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_entry_of_a_stranger_that_cannot_be_read_ends_a_member() {
-    let (cluster, lies, last) = known(3).await;
-    let before = terms(&cluster);
+    let known = Known::of(3).await;
     // With a term of its own a stranger would be followed: that is not what is tried here.
-    for lie in &lies[..1] {
-        for (id, seat) in &cluster.seats {
-            let said = append(&seat.member.address, lie, *id, last.clone()).await;
+    for lie in &known.lies[..1] {
+        for (id, seat) in &known.cluster.seats {
+            let said = append(&seat.member.address, lie, *id, known.last().await).await;
             assert!(said.contains("says that it was not its own"), "{said}");
         }
     }
-    is_unharmed(&cluster, &before).await;
-    cluster.shutdown().await;
+    known.ends_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

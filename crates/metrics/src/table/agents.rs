@@ -11,6 +11,8 @@ metrics! { Agent;
     AGENT_SESSIONS: CounterKind "tessera_agent_sessions_total" []
         "Sessions opened with a leader since the agent's start";
     AGENT_TERM: GaugeKind "tessera_agent_term" [] "Highest term of a leader that this node has seen";
+    AGENT_TERMS_REFUSED: CounterKind "tessera_agent_terms_refused_total" []
+        "Messages in the name of a leader that were refused because no elections can have reached their term";
     AGENT_LEASE_REMAINING: GaugeKind "tessera_agent_lease_remaining_seconds" []
         "Time until workers are told to stop if the lease is not renewed";
     AGENT_READINGS_AGE: GaugeKind "tessera_agent_readings_age_seconds" []

@@ -116,9 +116,10 @@ fn a_term_that_no_elections_can_have_reached_locks_no_node_out() {
     let mut bench = Bench::with(5, Vec::new());
     bench.hello();
     assert!(closes(&bench.hear(welcome(far))).expect("closed").contains("implausible"));
-    assert_eq!(bench.node.highest_term(), Term(5));
+    assert_eq!((bench.node.highest_term(), bench.node.terms_refused()), (Term(5), 1));
     bench.hello();
     assert!(closes(&bench.hear(welcome(far - 1))).is_none(), "the highest that is believed");
+    assert_eq!(bench.node.terms_refused(), 1);
 
     let mut bench = Bench::leased();
     assert!(closes(&bench.hear(orders(u64::MAX, true, Vec::new()))).is_some());
