@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -69,6 +69,14 @@ impl Stayer {
         output.abort();
         // It was aborted, which is what is waited for.
         let _ = output.await;
+    }
+
+    /// Writes to its standard input.
+    ///
+    /// # Errors
+    /// When that has ended.
+    pub async fn types(&mut self, keys: &str) -> Result<()> {
+        Ok(self.input.as_mut().context("its input has ended")?.write_all(keys.as_bytes()).await?)
     }
 
     /// Ends its standard input.

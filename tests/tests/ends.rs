@@ -52,9 +52,24 @@ impl Row {
     }
 }
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 10] = [
     row("job run", "job run --label cell=CELL -- sh -c LINE", "begun", ("more", Some(5)), Unread::RunsOn),
     row("run", "run --label cell=CELL -- sh -c LINE", "begun", ("more", Some(5)), Unread::RunsOn),
+    // No node has such a card: the program goes on without, and ends as it would without Tessera.
+    row(
+        "job run --here",
+        "job run --here --tflops 1 --memory 1MiB --label cell=CELL -- sh -c LINE",
+        "begun",
+        ("more", Some(5)),
+        Unread::RunsOn,
+    ),
+    row(
+        "run --here",
+        "run --here --tflops 1 --memory 1MiB --label cell=CELL -- sh -c LINE",
+        "begun",
+        ("more", Some(5)),
+        Unread::RunsOn,
+    ),
     row("job wait", "job wait JOB -v", "a member answers", ("ended as failed", Some(5)), Unread::Unnoticed),
     row("job submit --wait", "job submit FILE --wait --wait-timeout 10m", "job", ("", Some(0)), Unread::Unnoticed),
     row("job logs --follow", "job logs JOB --follow", "begun", ("more", Some(0)), Unread::Ends),
@@ -80,9 +95,8 @@ fn row_of(name: &str) -> Row {
 /// The live view is only there in a terminal. What it draws is the sign that it stays.
 const TOP: Row = row("top", "top", "tessera", ("", None), Unread::Unnoticed);
 
-/// Commands that stay and have their ends in other tests: those of the device, of the simulation, and daemons.
-const ELSEWHERE: [&str; 7] =
-    ["run --here", "job run --here", "simulate --online", "server", "agent", "dev", "supervise"];
+/// Commands that stay and have their ends in other tests: that of the simulation, and daemons.
+const ELSEWHERE: [&str; 5] = ["simulate --online", "server", "agent", "dev", "supervise"];
 
 /// Commands that are at work side by side.
 const AT_ONCE: usize = 8;

@@ -3,9 +3,13 @@
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use tessera_api::v1::JobState;
-use tessera_tests::jobs::{shell, submit, wait_for};
-use tessera_tests::pool::{Options, Pool};
+use tessera_tests::jobs::{get, shell, submit, wait_for};
+use tessera_tests::pool::{Options, Pool, binary};
+use tessera_tests::stayer::Stayer;
 use tessera_tests::wait::until;
+use tokio::process::Command;
+
+use crate::stays::one_member;
 
 fn ids(list: &str) -> Result<Vec<(u64, String)>> {
     let members: serde_json::Value = serde_json::from_str(list)?;
@@ -69,4 +73,34 @@ async fn a_dead_member_is_replaced_while_jobs_run() -> Result<()> {
     let running = tessera_tests::jobs::get(&client, long).await?;
     assert_eq!((running.state(), running.attempts), (JobState::Running, 1));
     pool.verify().await
+}
+
+/// Nobody else could tell a single member from its copy. Whoever moves it says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_folder_of_a_single_member_is_refused_until_somebody_says_that_it_was_moved() -> Result<()> {
+    let mut pool = Pool::start(one_member()).await?;
+    let client = pool.client();
+    let job = submit(&client, shell("true")).await?;
+    wait_for(&client, job, JobState::Completed).await?;
+    pool.end_member(0).await?;
+    pool.start_member(0)?;
+    until("the member to serve again", async || get(&client, job).await.ok()).await?;
+    pool.end_member(0).await?;
+    let (copy, config) = (pool.folder().join("copy"), pool.folder().join("member-0.toml"));
+    let copied = Command::new("cp").arg("-a").args([&pool.members[0].data, &copy]).status().await?;
+    assert!(copied.success());
+    let member = |more: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(["server", "--config"]).arg(&config).arg("--data-dir").arg(&copy).args(more);
+        command
+    };
+    let mut refused = Stayer::start(member(&[]), "once with --moved-data-dir").await?;
+    refused.ends_with(1).await?;
+    let shown = refused.shown();
+    assert_eq!(shown.matches("inode ").count() % 2, 0, "where it was used and where it lies: {shown}");
+    assert!(shown.contains("it was used last at inode"), "{shown}");
+    let mut moved = Stayer::start(member(&["--moved-data-dir"]), "").await?;
+    until("the member that was moved to serve", async || get(&client, job).await.ok()).await?;
+    moved.tell(Signal::SIGTERM)?;
+    moved.ends_with(0).await
 }

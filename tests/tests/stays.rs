@@ -1,6 +1,8 @@
 //! Commands that stay with a job: through an outage of the control plane, and until they are told to end.
 
+use std::path::Path;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
@@ -8,7 +10,9 @@ use nix::unistd::Pid;
 use tessera_api::v1::JobState;
 use tessera_client::Client;
 use tessera_tests::jobs::{get, wait_for};
-use tessera_tests::pool::{Options, Pool, binary};
+use tessera_tests::link::Link;
+use tessera_tests::pool::{Options, Pool, binary, program_here};
+use tessera_tests::stayer::Stayer;
 use tessera_tests::wait::until;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
@@ -126,4 +130,58 @@ async fn job_run_hears_signals_while_nobody_reads_its_output() -> Result<()> {
     tell(&runs, Signal::SIGINT)?;
     assert_eq!(runs.wait().await?.code(), Some(130), "it leaves what nobody reads");
     Ok(())
+}
+
+/// The program of a command with its card in the pool, which goes on until the flag is there.
+fn program_here_until(flag: &Path) -> String {
+    format!("echo begun; while [ ! -e {} ]; do sleep 0.05; done; exit 5", flag.display())
+}
+
+/// Keys at a terminal reach whoever is there: a command that hears a Ctrl-C before its program exists is the only one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ctrl_c_before_the_program_exists_cancels_the_job() -> Result<()> {
+    let pool = Pool::start(one_member()).await?;
+    let client = pool.client();
+    let link = Link::to(pool.members[0].address.clone()).await?;
+    link.open(Duration::from_millis(300));
+    let mut command = Command::new("python3");
+    command.arg(program_here("terminal.py")).args(["/usr/bin/env", "--default-signal"]).arg(binary());
+    command.args(["run", "--here", "--tflops", "1", "--memory", "1MiB", "--node-label", "zone=far", "--", "sh", "-c"]);
+    command.arg(program_here_until(&pool.folder().join("never")));
+    command.env("TESSERA_SERVER", link.address()).env("TESSERA_CONFIG", pool.folder().join("no-config.toml"));
+    let mut runs = Stayer::start(command, "").await?;
+    until("the job to be submitted", async || get(&client, 1).await.ok().map(drop)).await?;
+    // It is told its job, and asks for a second whether a node has the label. On a host that is busy for longer its
+    // program is there already, and hears the keys itself.
+    link.silence();
+    runs.types("\u{3}").await?;
+    let heard = ["cancelling the job", "^C"];
+    until("the key to be heard", async || heard.iter().any(|word| runs.shown().contains(word)).then_some(())).await?;
+    link.open(Duration::ZERO);
+    runs.ends_with(130).await?;
+    let shown = runs.shown();
+    assert!(!shown.contains(heard[0]) || !shown.contains("begun"), "{shown}");
+    cancelled(&client, 1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_here_ends_in_an_outage_and_its_card_is_given_back_after_it() -> Result<()> {
+    let mut pool = Pool::start(one_member()).await?;
+    let flag = pool.folder().join("go");
+    let mut command = Command::new("/usr/bin/env");
+    command
+        .arg("--default-signal")
+        .arg(binary())
+        .args(["run", "--here", "--tflops", "1", "--memory", "1MiB", "--", "sh", "-c"]);
+    command.arg(program_here_until(&flag));
+    command.env("TESSERA_SERVER", &pool.members[0].address);
+    command.env("TESSERA_CONFIG", pool.folder().join("no-config.toml"));
+    let mut runs = Stayer::start(command, "begun").await?;
+    pool.kill_member(0);
+    runs.shows("job 1 cannot be watched").await?;
+    std::fs::write(&flag, "")?;
+    runs.shows("job 1 was not cancelled").await?;
+    pool.start_member(0)?;
+    runs.ends_with(5).await?;
+    cancelled(&pool.client(), 1).await
 }

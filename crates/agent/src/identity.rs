@@ -2,17 +2,16 @@
 //! seen. Whatever tells a node from others is kept together and compared at each start: a difference is a mistake that
 //! would cost the node's work, or an operator's word.
 
-use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
+use crate::place::{Copied, FolderPlace};
 use crate::worker::Term;
 use crate::worker::folder::WorkerFolders;
 
@@ -36,53 +35,6 @@ pub struct Identity {
     pub place: Option<FolderPlace>,
 }
 
-/// The place of a data folder. A copy lies somewhere else, and must not speak for the same node: its agent would know
-/// nothing of the work that the other one runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FolderPlace {
-    /// The host, by `/etc/machine-id`; empty where there is none.
-    pub machine: String,
-    pub inode: u64,
-    /// The time at which it was made, in nanoseconds since the Unix epoch: the first folder of each file system has the
-    /// same inode. `None`: the file system does not keep it, or an earlier release has kept the rest.
-    #[serde(default)]
-    pub made: Option<u64>,
-}
-
-impl FolderPlace {
-    /// Determines the place of a folder on this host.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn of(data: &Path) -> io::Result<Self> {
-        let machine = match fs::read_to_string("/etc/machine-id") {
-            Ok(id) => id.trim().to_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error),
-        };
-        let metadata = fs::metadata(data)?;
-        let made = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
-        let made = made.and_then(|made| u64::try_from(made.as_nanos()).ok());
-        Ok(Self { machine, inode: metadata.ino(), made })
-    }
-
-    /// Returns whether another one may be the same: what only one of them knows tells nothing.
-    fn may_be(&self, other: &Self) -> bool {
-        let made = self.made.zip(other.made).is_none_or(|(own, other)| own == other);
-        self.machine == other.machine && self.inode == other.inode && made
-    }
-}
-
-impl fmt::Display for FolderPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inode {}", self.inode)?;
-        if let Some(made) = self.made {
-            write!(f, " (made {} ms after 1970)", made / 1_000_000)?;
-        }
-        write!(f, " of the host with machine id {:?}", self.machine)
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file cannot be read or written.
@@ -94,12 +46,10 @@ pub enum IdentityError {
     },
     /// The folder is a copy of another one, or was moved.
     #[error(
-        "the data folder {} was copied or moved: it was used last at {before}, where an agent may still speak for \
-         the node, and lies at {here}; empty it to make this a node of its own, or, if the other folder is not used \
-         any more, start the agent once with --moved-data-dir",
-        path.display()
+        "{0}; an agent may still speak for the node there: empty this folder to make it a node of its own, or, if the \
+         other folder is not used any more, start the agent once with --moved-data-dir"
     )]
-    Copied { path: PathBuf, before: FolderPlace, here: FolderPlace },
+    Copied(Copied),
     /// The folder belongs to a node of another name.
     #[error(
         "the data folder {} belongs to the node {kept}, and the agent was started for the node {given}, which would \
@@ -142,9 +92,7 @@ impl Identity {
             None => Self::first(data)?,
         };
         // The name in a copy is that of the other node.
-        if let Some(before) = place.filter(|before| !moved && !before.may_be(&here)) {
-            return Err(IdentityError::Copied { path: data.to_owned(), before, here });
-        }
+        let here = here.confirmed(place, data, moved).map_err(IdentityError::Copied)?;
         if !node_name.is_empty() && node_name != name {
             return Err(IdentityError::OtherName { path: data.to_owned(), kept: node_name, given: name.to_owned() });
         }
@@ -306,7 +254,7 @@ mod tests {
             Identity::begin(data.path(), "n", false)
         };
         let refused = kept_with(here.made.map(|made| made - 1)).expect_err("of another folder");
-        assert!(matches!(refused, IdentityError::Copied { .. }), "{refused}");
+        assert!(matches!(refused, IdentityError::Copied(_)), "{refused}");
         let of_earlier_release = serde_json::json!({ "machine": here.machine, "inode": here.inode });
         let understood: FolderPlace = serde_json::from_value(of_earlier_release).expect("it is understood");
         assert_eq!(kept_with(understood.made).expect("it opens as before").place, Some(here.clone()));

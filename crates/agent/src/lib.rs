@@ -33,6 +33,7 @@ mod logs;
 mod metrics;
 pub mod node;
 pub mod offer;
+pub mod place;
 pub mod process;
 pub mod reach;
 mod retention;

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 pub struct Failure {
     pub exit: Exit,
     what: String,
-    why: String,
+    pub(crate) why: String,
     next: Option<String>,
 }
 

@@ -44,6 +44,12 @@ impl Outage {
         Self { members, request, longest, longest_once_answered: longest, silent: None }
     }
 
+    /// The patience of a command whose work goes on without members, however long its user gives to requests.
+    #[must_use]
+    pub fn without_end(desk: &Desk) -> Self {
+        Self { longest: Duration::MAX, longest_once_answered: Duration::MAX, ..Self::after_an_answer(desk) }
+    }
+
     /// The patience of one request.
     #[must_use]
     pub fn never(desk: &Desk) -> Self {

@@ -46,7 +46,7 @@ impl Entropy {
 
 /// An id from a clock that is far off is refused, with a word about the clock. A simulation has this clock in its
 /// hands.
-fn unix_millis() -> u64 {
+pub(crate) fn unix_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or_default()
 }

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use tessera_api::v1::agent_service_client::AgentServiceClient;
 use tessera_api::v1::{Hello, SessionRequest, SessionResponse, Welcome, session_request, session_response};
 use tokio::sync::mpsc;
@@ -16,6 +17,7 @@ use tonic::{Status, Streaming};
 
 use crate::address::Address;
 use crate::client::Client;
+use crate::entropy::unix_millis;
 use crate::error::{ClientError, Incomplete};
 use crate::retry::{Next, Tries};
 use crate::routes::Target;
@@ -62,7 +64,8 @@ impl SessionConnector {
         Ok(Self { client: Client::new(members, settings)? })
     }
 
-    /// Searches the leader for at most `patience`, says `hello` there and waits for its welcome.
+    /// Searches the leader for at most `patience`, says `hello` there, with the time at which it goes out by the clock of
+    /// this host, and waits for its welcome.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when the leader will not have this agent (NODE_NAME_TAKEN, NODE_FORGOTTEN,
@@ -102,12 +105,15 @@ impl SessionConnector {
 
     async fn say_hello(&self, target: &Target, hello: &Hello) -> Result<Session, Status> {
         let (outgoing, outbox) = mpsc::channel(OUTGOING);
-        let first = SessionRequest { message: Some(session_request::Message::Hello(hello.clone())) };
-        outgoing.try_send(first).map_err(|_| Status::internal("a new channel has no room for one message"))?;
-
+        let hello = hello.clone();
+        // When it goes out, after the search and the connection.
+        let first = stream::once(async move {
+            let hello = Hello { sent_at_unix_ms: unix_millis(), ..hello };
+            SessionRequest { message: Some(session_request::Message::Hello(hello)) }
+        });
         let limit = self.client.settings().max_message_bytes;
         let mut stub = AgentServiceClient::new(target.channel.clone()).max_decoding_message_size(limit);
-        let mut request = tonic::Request::new(ReceiverStream::new(outbox));
+        let mut request = tonic::Request::new(first.chain(ReceiverStream::new(outbox)));
         self.client.settings().headers.add_to(request.metadata_mut());
         let mut incoming = stub.session(request).await?.into_inner();
         let message = incoming.message().await?.and_then(|response| response.message);

@@ -193,7 +193,9 @@ async fn a_session_is_opened_with_the_leader_that_is_named() {
     Member::sessions(|_| vec![Err(not_leader(Some(3)))]).serve(&network, &address(1));
     Member::sessions(|_| vec![Err(not_leader(None))]).serve(&network, &address(2));
     Member::sessions(|request| match request.message {
-        Some(session_request::Message::Hello(hello)) if hello.node_name == "node-a" => vec![welcome(9)],
+        Some(session_request::Message::Hello(hello)) if hello.node_name == "node-a" && hello.sent_at_unix_ms > 0 => {
+            vec![welcome(9)]
+        }
         _ => vec![Err(refusal(Code::InvalidArgument, "PROTOCOL_VIOLATION", &[]))],
     })
     .serve(&network, &address(3));

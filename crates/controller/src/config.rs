@@ -95,6 +95,8 @@ pub struct ControllerConfig {
     pub failover: Duration,
     /// The address at which the others were to reach this member when it was started.
     pub advertise: String,
+    /// The name that this member was started with; may be empty.
+    pub name: String,
 }
 
 impl ControllerConfig {
@@ -135,6 +137,7 @@ mod tests {
             highest_level: Level::NEWEST,
             failover: Duration::from_millis(880),
             advertise: String::new(),
+            name: String::new(),
         };
         let refused = config.outlasts_failover(&hasty).expect_err("must be refused").to_string();
         assert!(refused.contains("config.leases.stop_after") && refused.contains("930ms"), "{refused}");

@@ -71,7 +71,9 @@ fn of_two_on_several_nodes_the_first_in_time_decides_whoever_reports_first() {
     assert_eq!(ended([(1, at(5, 1_000)), (0, at(7, 1_001))]), first);
     assert_eq!(ended([(0, at(7, 1_001)), (1, at(5, 1_000))]), first, "its report was longer on its way");
     assert_eq!(ended([(1, at(5, 1_001)), (0, at(7, 0))]), first, "nobody knows when the other ended");
-    assert_eq!(ended([(1, at(5, 1_000)), (0, at(7, 1_000))]), first, "at once: who was heard first");
+    let lower = (Some(Rank(0)), Some(7), JobState::Failed);
+    assert_eq!(ended([(1, at(5, 1_000)), (0, at(7, 1_000))]), lower, "at once: the lower rank");
+    assert_eq!(ended([(0, at(7, 1_000)), (1, at(5, 1_000))]), lower, "at once: the lower rank");
     let well = ended([(0, at(7, 1_001)), (1, at(0, 1_000))]);
     assert_eq!(well, (Some(Rank(0)), Some(7), JobState::Failed), "who ends well decides nothing");
 }

@@ -101,6 +101,7 @@ impl ServerConfig {
             highest_level: self.highest_level,
             failover: self.failover(),
             advertise: self.advertise.clone(),
+            name: self.name.clone(),
         }
     }
 

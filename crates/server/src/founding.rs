@@ -10,6 +10,7 @@ mod introduction;
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body as AxumBody, to_bytes};
 use prometheus_client::metrics::gauge::Gauge;
 use tessera_api::Refusal;
@@ -25,14 +26,14 @@ use tessera_ledger::wire::FieldError;
 use tessera_ledger::{Level, Revision};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 pub(crate) use founders::founders;
 pub use introduction::{IntroduceError, introduce};
-pub(crate) use introduction::{call, introduced_as, status_of};
+pub(crate) use introduction::{PAUSE, call, introduced_as, status_of};
 
 use self::founders::Founders;
 use crate::grpc::KEEP_ALIVE;
@@ -53,8 +54,6 @@ const LEVEL_PATIENCE: Duration = Duration::from_secs(5);
 const OF_MEMBERS: &str = "/tessera.raft.v1.";
 /// Bytes of a call of another member that are read for whom it looks for: no question is longer.
 const CALL_BYTES: usize = 4 << 10;
-/// Pause before a founder that is still starting is asked again.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// The identity that the process was given, and the steps that follow.
 #[derive(Debug)]
@@ -109,23 +108,12 @@ pub(crate) async fn wait(
 ) -> Result<Option<Named>, tonic::transport::Error> {
     let (told, mut named) = mpsc::channel(1);
     let closing = end.child_token();
-    // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
-    let limits = MemberLimits::default();
-    let seats = Seats::new(SeatLimits { silence: SILENCE, ..limits.seats() }, Gauge::default());
     shown.send_replace(Phase::Nobody(None));
-    let (advertise, name, outbound, shown) = (advertise.to_owned(), name.to_owned(), outbound.clone(), shown.clone());
+    let (advertise, name, outbound) = (advertise.to_owned(), name.to_owned(), outbound.clone());
     let nobody = Nobody { advertise, name, highest_level, outbound, shown: shown.clone(), told };
-    let others = move |request| not_initialized(shown.clone(), request);
-    let punctuality = Punctuality { patience: limits.silence, late: refusal::request_came_too_slowly };
-    let serving = Server::builder()
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .layer(ReasonLayer)
-        .layer(ArrivalLayer(punctuality))
-        .add_routes(Routes::from(Routes::new(ClusterServiceServer::new(nobody)).into_axum_router().fallback(others)))
-        .serve_with_incoming_shutdown(incoming(inbound, seats), closing.clone().cancelled_owned());
+    let service = Routes::new(ClusterServiceServer::new(nobody)).into_axum_router();
     // It goes on answering the call that named it while the member starts.
-    let serving = tokio::spawn(serving);
+    let serving = tokio::spawn(serve(inbound, service, shown, closing.clone()));
     tokio::select! {
         () = end.cancelled() => Ok(None),
         named = named.recv() => {
@@ -137,6 +125,41 @@ pub(crate) async fn wait(
             Ok(Ok(())) | Err(_) => Ok(None),
         },
     }
+}
+
+/// Answers every call with what the process is doing, until the guard is dropped: a member that reads its data folder
+/// has nobody yet to answer, and whoever waited for that would hear of nothing but their own deadline.
+pub(crate) fn answer_meanwhile(inbound: Inbound, shown: &watch::Sender<Phase>) -> DropGuard {
+    let closing = CancellationToken::new();
+    let serving = serve(inbound, Router::new(), shown, closing.clone());
+    tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::warn!(%error, "nobody was told that this process is starting");
+        }
+    });
+    closing.drop_guard()
+}
+
+/// Serves on `inbound` until `closing`; what `service` does not answer hears what the process is.
+fn serve(
+    inbound: Inbound,
+    service: Router,
+    shown: &watch::Sender<Phase>,
+    closing: CancellationToken,
+) -> impl Future<Output = Result<(), tonic::transport::Error>> + use<> {
+    // Nobody tells here whose a connection is: all may be silent for as long as this lasts.
+    let limits = MemberLimits::default();
+    let seats = Seats::new(SeatLimits { silence: SILENCE, ..limits.seats() }, Gauge::default());
+    let shown = shown.clone();
+    let others = move |request| not_initialized(shown.clone(), request);
+    let punctuality = Punctuality { patience: limits.silence, late: refusal::request_came_too_slowly };
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .layer(ReasonLayer)
+        .layer(ArrivalLayer(punctuality))
+        .add_routes(Routes::from(service.fallback(others)))
+        .serve_with_incoming_shutdown(incoming(inbound, seats), closing.cancelled_owned())
 }
 
 /// The service of a process that is nobody.
@@ -314,9 +337,11 @@ mod tests {
     use tessera_api::v1::job_service_client::JobServiceClient;
     use tessera_connection::Terms;
     use tokio::task::JoinHandle;
+    use tonic::Code;
     use tower::ServiceExt;
 
     use super::*;
+    use crate::services::readiness::NotReady;
 
     type Waiting = JoinHandle<Result<Option<Named>, tonic::transport::Error>>;
 
@@ -331,6 +356,34 @@ mod tests {
             async move { wait(inbound, (&address, "four"), Level::NEWEST, &Outbound::default(), &shown, &end).await }
         });
         (address, end, waiting)
+    }
+
+    #[tokio::test]
+    async fn a_call_to_a_member_that_is_starting_is_answered_at_once_and_may_be_repeated() {
+        let inbound = Inbound::bind(([127, 0, 0, 1], 0).into()).await.expect("loopback has a free port");
+        let address = inbound.local_address().expect("it is bound").to_string();
+        let shown = watch::Sender::default();
+        let starting = answer_meanwhile(inbound.clone(), &shown);
+        let channel = Outbound::default().connect(&address, &Terms::default()).await.expect("it listens");
+        let mut jobs = JobServiceClient::new(channel);
+        let status = jobs.get_job(v1::GetJobRequest::default()).await.expect_err("nobody has jobs");
+        assert_eq!((status.code(), reason_of(&status)), (Code::Unavailable, Some(ErrorReason::MemberStarting)));
+        let says = NotReady::Starting.to_string();
+        assert!(status.message().starts_with(&says), "{status:?} does not say as the pages do: {says}");
+        drop(starting);
+        let (end, shown) = (CancellationToken::new(), watch::Sender::default());
+        let waiting = tokio::spawn({
+            let end = end.clone();
+            async move { wait(inbound, (&address, ""), Level::NEWEST, &Outbound::default(), &shown, &end).await }
+        });
+        // The same channel finds whoever serves the address now.
+        while reason_of(&jobs.get_job(v1::GetJobRequest::default()).await.expect_err("nobody has jobs"))
+            != Some(ErrorReason::NotInitialized)
+        {
+            sleep(PAUSE).await;
+        }
+        end.cancel();
+        waiting.await.expect("no panic").expect("the server did not fail");
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::ServerConfig;
 #[cfg(feature = "rocksdb")]
@@ -167,23 +167,26 @@ async fn run_here(
     let pushing = tokio::spawn(http::push(Arc::clone(&metrics), end.clone()));
     let environment = Environment { store: Arc::clone(&store), outbound: outbound.clone(), clock, seed };
     let starter = Starter { runtime: consensus, config: config.consensus.clone(), environment };
+    let mut starting = founding::answer_meanwhile(inbound.clone(), &shown);
     let named = match stored_identity(&config, &starter).await? {
         Some(identity) => Named { identity, pool: None, founding: None },
         None => {
+            drop(starting);
             tracing::info!(address = config.advertise, "this process is no member yet: it waits to be made one");
             let named = end.child_token();
             let _named = named.clone().drop_guard();
             tokio::spawn(pulse.clone().keep(|| std::future::ready(true), named));
             let (level, waits) = (config.highest_level, inbound.clone());
             let known_as = (config.advertise.as_str(), config.name.as_str());
-            match founding::wait(waits, known_as, level, &outbound, &shown, &shutdown).await? {
-                Some(named) => named,
-                None => return Ok(()),
-            }
+            let Some(named) = founding::wait(waits, known_as, level, &outbound, &shown, &shutdown).await? else {
+                return Ok(());
+            };
+            starting = founding::answer_meanwhile(inbound.clone(), &shown);
+            named
         }
     };
     shown.send_replace(Phase::Starting);
-    let network = Network { inbound, outbound, json };
+    let network = Network { inbound, outbound, json, starting };
     let running = Running::start(named, (starter, onlooker, usage), &config, metrics, network, &end).await?;
     shown.send_replace(Phase::Member(running.pool.clone()));
     let consensus = running.pool.consensus().clone();
@@ -261,6 +264,8 @@ struct Network {
     inbound: Inbound,
     outbound: Outbound,
     json: JsonFace,
+    /// Answers what comes in until the member does.
+    starting: DropGuard,
 }
 
 /// A member that runs.
@@ -279,7 +284,7 @@ impl Running {
         (starter, onlooker, usage): (Starter, Option<Arc<dyn Onlooker>>, Option<PathBuf>),
         config: &ServerConfig,
         metrics: Arc<Metrics>,
-        Network { inbound, outbound, json }: Network,
+        Network { inbound, outbound, json, starting }: Network,
         end: &CancellationToken,
     ) -> Result<Self, RunError> {
         let Named { identity, pool: new_pool, founding } = named;
@@ -304,6 +309,7 @@ impl Running {
         }
         let closing = CancellationToken::new();
         let settings = GrpcSettings { limits: config.limits, ..GrpcSettings::default() };
+        drop(starting);
         let serving = grpc::serve(inbound, pool.clone(), agents, settings, json, closing.clone());
         let grpc = tokio::sync::Mutex::new(tokio::spawn(serving));
         if let Some(founding) = founding {

@@ -123,6 +123,7 @@ impl Node {
             boot_id: self.facts.boot_id.clone(),
             start_nonce: self.facts.start_nonce.clone(),
             containment: Some(containment),
+            sent_at_unix_ms: 0,
         }))]
     }
 

@@ -163,6 +163,25 @@ fn an_agent_that_starts_anew_removes_what_the_one_before_has_settled() {
     assert!(place.is_expired(short) && !place.is_expired(long));
 }
 
+/// A leader that does not know of it has workers forgotten once more, and so does an order that was long on its way.
+#[test]
+fn what_is_settled_again_stays_as_it_was_noted_first() {
+    let place = Place::new();
+    let (gone, kept) = (place.settled(1, Some(Duration::ZERO)), place.settled(2, Some(HOUR)));
+    assert_eq!(place.removed(None), 1);
+    let noted = |worker| place.folders.of(worker).settled().map(|settled| Settled { bytes: 0, ..settled });
+    let before = [gone, kept].map(noted);
+    for worker in [gone, kept] {
+        place.ended.settle(worker, Some(2 * HOUR)).expect("writable");
+    }
+    assert_eq!([gone, kept].map(noted), before);
+    assert!(place.is_expired(gone) && said(&place.folders.of(kept)).exists());
+    let early = place.settled(3, None);
+    place.ended.remove_early(early, place.folders.of(early).settled().expect("noted")).expect("removable");
+    place.ended.settle(early, None).expect("writable");
+    assert_eq!(place.gone(early), Some(Gone::ForRoom), "who asks for its output hears why");
+}
+
 /// A late order for a worker finds for a while that it was here. Then nothing is left.
 #[test]
 fn a_worker_is_remembered_for_an_hour_and_its_folder_goes() {

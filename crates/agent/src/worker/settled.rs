@@ -53,13 +53,19 @@ impl Settled {
 
 impl WorkerFolder {
     /// Notes that the worker is settled and its output is kept for a while, as long as its job says, if it does; and
-    /// removes what nobody reads any more. Answers the note; `None`: the worker has no folder.
+    /// removes what nobody reads any more. Answers the note; `None`: the worker has no folder. Said again, as leaders do
+    /// that do not know of the first time, it changes nothing: output that went stays known as gone, and its time does
+    /// not begin anew.
     ///
     /// # Errors
     /// What the file system says.
     pub(super) fn settle(&self, retention: Option<Duration>) -> io::Result<Option<Settled>> {
         if !self.path().exists() {
             return Ok(None);
+        }
+        let before = self.settled();
+        if let Some(removed) = before.filter(|before| before.removed) {
+            return self.empty(removed).map(Some);
         }
         // What the job goes on from lies in a store by now, and may be large.
         remove_if_there(&self.checkpoint())?;
@@ -69,7 +75,8 @@ impl WorkerFolder {
         let expires_unix_ms = retention.map(|retention| now.saturating_add(millis(retention)));
         let read = self.still_read()?;
         let bytes = NOTE + read.iter().map(|path| on_disk(path)).sum::<u64>();
-        let settled = Settled { settled_unix_ms: now, expires_unix_ms, removed: false, for_room: false, bytes };
+        let anew = Settled { settled_unix_ms: now, expires_unix_ms, removed: false, for_room: false, bytes };
+        let settled = before.map_or(anew, |before| Settled { bytes, ..before });
         self.note_settled(settled)?;
         self.remove_all_but(&read)?;
         Ok(Some(settled))

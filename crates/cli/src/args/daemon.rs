@@ -65,6 +65,9 @@ pub struct ServerArgs {
     /// What is logged.
     #[command(flatten)]
     pub logging: LogArgs,
+    /// The data folder was moved here from another place or host and is used nowhere else
+    #[arg(long)]
+    pub moved_data_dir: bool,
     /// Stop when standard input ends: for a parent that must not leave it behind
     #[arg(long, hide = true)]
     pub stop_with_stdin: bool,

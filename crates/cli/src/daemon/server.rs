@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tessera_actor::Pulse;
+use tessera_agent::place::{self, PlaceError};
 use tessera_client::Address;
 use tessera_client::reach::{Scope, source_towards_strangers};
 use tessera_ledger::Level;
@@ -35,16 +36,21 @@ pub async fn server(args: ServerArgs) -> Result<Exit, Failure> {
         shutdown::with_stdin(&token);
     }
     tracing::info!(data_dir = %config.data_dir.display(), listen = %config.listen, advertise = config.advertise, "a member starts");
-    let pulse = Pulse::default();
-    let manager = ServiceManager::told(&pulse, &token);
-    let ended = tessera_server::run(config, pulse, token).await;
-    if let Err(error) = &ended {
-        tracing::error!(error = crate::failure::chain(error), "the member ended");
+    let ended = match place::take(&config.data_dir, args.moved_data_dir) {
+        Ok(()) => {
+            let pulse = Pulse::default();
+            let manager = ServiceManager::told(&pulse, &token);
+            let ended = tessera_server::run(config, pulse, token).await;
+            manager.finish().await;
+            ended.map_err(|error| failure(&error))
+        }
+        Err(error) => Err(misplaced(&error)),
+    };
+    if let Err(failure) = &ended {
+        tracing::error!(error = failure.why, "the member ended");
     }
-    manager.finish().await;
     told.finish().await;
-    ended.map_err(|error| failure(&error))?;
-    Ok(Exit::Done)
+    ended.map(|()| Exit::Done)
 }
 
 /// Files that a member has open beside its connections of clients: those of its store, its logs, its connections to
@@ -144,6 +150,18 @@ fn failure(error: &RunError) -> Failure {
             .next("docs/operations.md says how to replace a member; the others go on as long as most of them run"),
         RunError::Listen { .. } => failure.next("choose another address with --listen, or end the process that has it"),
         _ => failure,
+    }
+}
+
+fn misplaced(error: &PlaceError) -> Failure {
+    let failure = Failure::from_error(Exit::Failed, "the member was not started", error);
+    match error {
+        PlaceError::Copied(_) | PlaceError::Damaged { .. } => failure.next(
+            "a member may still run as the same one elsewhere, and two of them lose what was acknowledged: empty this \
+             folder to make it a member of its own, or, if the other folder is not used any more, start the member \
+             once with --moved-data-dir",
+        ),
+        PlaceError::File { .. } => failure.next("see to it that the data folder can be written, and start it again"),
     }
 }
 

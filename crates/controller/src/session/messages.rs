@@ -45,6 +45,8 @@ pub(crate) struct Greeting {
     pub highest_term: Term,
     /// Pool that the agent has joined; empty before its first session.
     pub cluster: String,
+    /// The node's clock when it was sent; zero: not said.
+    pub sent_at: LogTime,
 }
 
 impl Greeting {
@@ -144,6 +146,7 @@ fn greeting(hello: v1::Hello) -> Result<Greeting, Refusal> {
         workers: sightings(hello.workers)?,
         highest_term: Term(hello.highest_term),
         cluster: hello.cluster_id,
+        sent_at: LogTime(hello.sent_at_unix_ms),
     })
 }
 

@@ -9,29 +9,35 @@ use super::messages::{Heard, Sighting};
 
 /// Comparisons that count, the newest ones.
 const COMPARED: usize = 16;
-/// A clock that seems to have lost so much since the last heartbeat, in milliseconds, was set, or its host stood still:
+/// A clock that seems to have lost so much since the last message, in milliseconds, was set, or its host stood still:
 /// what was known of it says nothing any more.
 const SET_BACK_MS: i64 = 1_000;
 
-/// The lead of a node's clock over log time, as its last heartbeats say.
+/// The lead of a node's clock over log time, as its hello and its last heartbeats say.
 #[derive(Debug, Default)]
 pub(super) struct NodeClock {
     ahead_ms: VecDeque<i64>,
 }
 
 impl NodeClock {
-    /// Takes what was heard at `now`: learns from heartbeats, and turns the times in reports into log time.
+    /// Takes what was heard at `now`: learns from messages that say when they were sent, and turns the times in reports
+    /// into log time. A hello does both: what ended while its agent was cut off goes before what that brought about.
     pub fn hear(&mut self, heard: &mut Heard, now: LogTime) {
         match heard {
-            Heard::Hello(greeting) => self.correct(&mut greeting.workers),
-            Heard::Heartbeat(heartbeat, ..) if heartbeat.sent_at != LogTime(0) => self.note(heartbeat.sent_at, now),
-            Heard::Heartbeat(..) => {}
+            Heard::Hello(greeting) => {
+                self.note(greeting.sent_at, now);
+                self.correct(&mut greeting.workers);
+            }
+            Heard::Heartbeat(heartbeat, ..) => self.note(heartbeat.sent_at, now),
             Heard::Report(report) => self.correct(&mut report.workers),
         }
     }
 
-    /// Notes a heartbeat that was sent at `sent` by the node's clock and arrived at `now`.
+    /// Notes a message that was sent at `sent` by the node's clock and arrived at `now`.
     fn note(&mut self, sent: LogTime, now: LogTime) {
+        if sent == LogTime(0) {
+            return;
+        }
         let ahead = sent.0.wrapping_sub(now.0).cast_signed();
         if self.ahead_ms.back().is_some_and(|last| ahead < last.saturating_sub(SET_BACK_MS)) {
             self.ahead_ms.clear();
@@ -42,8 +48,8 @@ impl NodeClock {
         self.ahead_ms.push_back(ahead);
     }
 
-    /// Turns times into log time. The heartbeat that was least long on its way tells the most; before
-    /// the first one no time is known.
+    /// Turns times into log time. The message that was least long on its way tells the most; before the first one no
+    /// time is known.
     fn correct(&self, workers: &mut [Sighting]) {
         let ahead = self.ahead_ms.iter().max();
         for sighting in workers {
@@ -58,16 +64,27 @@ impl NodeClock {
 
 #[cfg(test)]
 mod tests {
+    use tessera_consensus::Term;
     use tessera_ledger::{AllocationId, Epoch, Owner, Rank, StopCause, WorkerExit};
 
     use super::*;
+    use crate::fixture::node;
+    use crate::session::messages::Greeting;
 
-    fn ended(clock: &NodeClock, at: u64) -> u64 {
+    fn end(at: u64) -> Sighting {
         let exit = WorkerExit { ended_at: LogTime(at), ..tessera_testkit::exit(StopCause::Exited, Some(1)) };
         let worker = Owner { allocation: AllocationId(1), epoch: Epoch(1), rank: Rank(0) };
-        let mut sighting = [Sighting { worker, observation: Some(Observation::Stopped(exit)), saved: None }];
+        Sighting { worker, observation: Some(Observation::Stopped(exit)), saved: None }
+    }
+
+    fn ended(clock: &NodeClock, at: u64) -> u64 {
+        let mut sighting = [end(at)];
         clock.correct(&mut sighting);
-        match &sighting[0].observation {
+        time_of(&sighting)
+    }
+
+    fn time_of(sightings: &[Sighting]) -> u64 {
+        match &sightings[0].observation {
             Some(Observation::Stopped(exit)) => exit.ended_at.0,
             other => panic!("it is still an end: {other:?}"),
         }
@@ -83,5 +100,27 @@ mod tests {
         assert_eq!(ended(&clock, 0), 0, "an agent that says none");
         clock.note(LogTime(10_000), LogTime(20_000));
         assert_eq!(ended(&clock, 11_000), 21_000, "it was set");
+    }
+
+    #[test]
+    fn a_hello_says_by_which_clock_its_ends_are_told() {
+        let told = |sent_at| {
+            let greeting = Greeting {
+                node: node("a"),
+                cards: Vec::new(),
+                workers: vec![end(55_000)],
+                highest_term: Term(0),
+                cluster: String::new(),
+                sent_at: LogTime(sent_at),
+            };
+            let (mut clock, mut hello) = (NodeClock::default(), Heard::Hello(Box::new(greeting)));
+            clock.hear(&mut hello, LogTime(9_000));
+            match hello {
+                Heard::Hello(greeting) => time_of(&greeting.workers),
+                other => panic!("it is still a hello: {other:?}"),
+            }
+        };
+        assert_eq!(told(60_000), 4_000, "51 s ahead");
+        assert_eq!(told(0), 0, "an agent that does not say");
     }
 }

@@ -74,6 +74,7 @@ fn greeting(name: &str, workers: Vec<Sighting>) -> Greeting {
         workers,
         highest_term: Term(3),
         cluster: "pool".to_owned(),
+        sent_at: LogTime(0),
     }
 }
 

@@ -218,7 +218,7 @@ impl State {
     /// Returns whether the end of this worker explains the failure of another worker of its gang: programs fail when a
     /// peer is gone, often before the loss of its node is known, and a slice server fails when its program does, whose
     /// end may be reported later. Agents report in any order, too: of those that failed by themselves the first in time
-    /// explains the others.
+    /// explains the others, and in one millisecond the lowest rank.
     fn explains(&self, job: &Job, allocation: &Allocation, (rank, exit): (Rank, &WorkerExit), ending: Ending) -> bool {
         let cause = exit.cause;
         let failed = job.state == JobState::Completing && matches!(job.ending, Some(Ending::Failed | Ending::Retry));
@@ -232,7 +232,8 @@ impl State {
         let first = job.attempt_under(allocation).and_then(|attempt| attempt.decisive);
         let came_later = |first| {
             let decided = allocation.worker(first).and_then(|worker| worker.exit.as_ref()).filter(|exit| is_own(exit));
-            decided.is_some_and(|decided| exit.ended_at != LogTime(0) && exit.ended_at < decided.ended_at)
+            let goes_before = |decided: &WorkerExit| (exit.ended_at, rank) < (decided.ended_at, first);
+            exit.ended_at != LogTime(0) && decided.is_some_and(goes_before)
         };
         let by_itself_too = by_program || job.reason == Reason::OutOfMemory;
         let explained = |first| by_program && served(first) || by_itself_too && came_later(first);

@@ -3,12 +3,13 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use tessera_api::error::reason_of;
 use tessera_api::limits;
-use tessera_api::v1;
 use tessera_api::v1::cluster_service_client::ClusterServiceClient;
+use tessera_api::v1::{self, ErrorReason};
 use tessera_connection::{ConnectError, Outbound, Terms};
 use tessera_consensus::{Identity, Member, MemberId};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
@@ -17,6 +18,9 @@ const MEMBER: &str = "tessera-member-id";
 /// The longest time for a connection to a process, and for its answer: both come at once from a process that waits for
 /// this. A host that is switched off, or another program, never answers.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause before a process that is starting is asked again.
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
 /// The reason for which a process could not be given its identity.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +63,8 @@ impl IntroduceError {
     }
 }
 
-/// Tells the process at `address`, which must be nobody yet, that it is this member, and what the pool is to be if that
-/// is new too. Returns the name that the process was started with; empty: none.
+/// Tells the process at `address`, which must be nobody yet or was told so before, that it is this member, and what the
+/// pool is to be if that is new too. Returns the name that the process was started with; empty: none.
 ///
 /// # Errors
 /// [`IntroduceError`].
@@ -71,14 +75,18 @@ pub async fn introduce(
     pool: Option<v1::NewPool>,
     deadline: Instant,
 ) -> Result<String, IntroduceError> {
-    let mut request = Request::new(v1::InitializeClusterRequest {
+    let message = v1::InitializeClusterRequest {
         request_id: String::new(),
         cluster_id: identity.cluster.as_str().to_owned(),
         members: Vec::new(),
         pool,
-    });
-    request.metadata_mut().insert(MEMBER, identity.member.0.into());
-    let asked = async |mut client: ClusterServiceClient<Channel>| client.initialize_cluster(request).await;
+    };
+    let member = identity.member.0;
+    let asked = move |mut client: ClusterServiceClient<Channel>| {
+        let mut request = Request::new(message.clone());
+        request.metadata_mut().insert(MEMBER, member.into());
+        async move { client.initialize_cluster(request).await }
+    };
     let own = ask(outbound, address, deadline, asked).await?.members.pop();
     Ok(own.map(|member| member.name).unwrap_or_default())
 }
@@ -99,21 +107,28 @@ pub(crate) async fn status_of(
     address: &str,
     deadline: Instant,
 ) -> Result<v1::GetClusterStatusResponse, IntroduceError> {
-    let request = v1::GetClusterStatusRequest {};
-    let asked = async |mut client: ClusterServiceClient<Channel>| client.get_cluster_status(request).await;
+    let asked = |mut client: ClusterServiceClient<Channel>| async move {
+        client.get_cluster_status(v1::GetClusterStatusRequest {}).await
+    };
     ask(outbound, address, deadline, asked).await
 }
 
-/// Asks the process at `address`.
-async fn ask<T>(
+/// Asks the process at `address`, again while it is only starting.
+async fn ask<T, Answer: Future<Output = Result<Response<T>, Status>>>(
     outbound: &Outbound,
     address: &str,
     deadline: Instant,
-    question: impl AsyncFnOnce(ClusterServiceClient<Channel>) -> Result<Response<T>, Status>,
+    question: impl Fn(ClusterServiceClient<Channel>) -> Answer,
 ) -> Result<T, IntroduceError> {
     let asked = async {
         let client = ClusterServiceClient::new(connect(outbound, address).await?);
-        question(client).await.map(Response::into_inner).map_err(|status| IntroduceError::of(address, status))
+        loop {
+            match question(client.clone()).await {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) if reason_of(&status) == Some(ErrorReason::MemberStarting) => sleep(PAUSE).await,
+                Err(status) => return Err(IntroduceError::of(address, status)),
+            }
+        }
     };
     in_time(address, deadline, asked).await
 }

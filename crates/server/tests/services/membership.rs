@@ -2,14 +2,17 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_api::v1::{self, ErrorReason, MemberRole};
 use tessera_connection::{Inbound, Outbound};
-use tessera_consensus::SystemClock;
+use tessera_consensus::{Identity, MemberId, SystemClock};
 use tessera_server::config::ServerConfig;
+use tessera_server::founding::introduce;
 use tessera_server::member::{Ground, run_on};
 use tessera_store::memory::{Flushing, MemoryDisk};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -161,6 +164,46 @@ async fn a_member_that_nobody_names_is_called_as_its_process_was_started() {
     let add = v1::AddMemberRequest { request_id: id(), member };
     let added = within("it is added", client.add_member(add)).await.expect("it waits to be added").into_inner();
     assert_eq!(added.member.map(|member| member.name), Some(own_name(&address)));
+}
+
+/// The leader that introduced it, or that had it admitted, was lost before the others knew of it.
+#[tokio::test]
+async fn a_member_that_is_introduced_again_keeps_the_name_of_its_process() {
+    let cluster = Cluster::of(1).await;
+    let end = CancellationToken::new();
+    let _ended = end.clone().drop_guard();
+    let address = process(&end).await;
+    let own = Identity { member: MemberId(2), ..cluster.members[0].pool.consensus().identity().clone() };
+    let in_time = || Instant::now() + Duration::from_secs(20);
+    let outbound = Outbound::default();
+    for time in ["the first time", "again"] {
+        let name = introduce(&outbound, &address, &own, None, in_time()).await.expect("it is this member");
+        assert_eq!(name, own_name(&address), "{time}");
+    }
+    let member = Some(v1::NewMember { name: String::new(), address: address.clone() });
+    let add = v1::AddMemberRequest { request_id: id(), member };
+    let mut client = cluster.members[0].clients.cluster.clone();
+    let added = within("it is added", client.add_member(add)).await.expect("it has this id").into_inner();
+    let added = added.member.expect("an answer has a member");
+    assert_eq!((added.id, added.name), (2, own_name(&address)));
+    let name = introduce(&outbound, &address, &own, None, in_time()).await.expect("it is this member");
+    assert_eq!(name, own_name(&address), "it is admitted");
+}
+
+#[tokio::test]
+async fn two_that_are_added_at_once_get_an_id_each() {
+    let cluster = Cluster::of(1).await;
+    let end = CancellationToken::new();
+    let _ended = end.clone().drop_guard();
+    let add = async |address: String| {
+        let member = Some(v1::NewMember { name: String::new(), address });
+        let request = v1::AddMemberRequest { request_id: id(), member };
+        let added = cluster.members[0].clients.cluster.clone().add_member(request).await;
+        added.expect("it waits to be added").into_inner().member.expect("an answer has a member").id
+    };
+    let (one, other) = (process(&end).await, process(&end).await);
+    let (one, other) = within("both are added", async { tokio::join!(add(one), add(other)) }).await;
+    assert_eq!([one.min(other), one.max(other)], [2, 3]);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod view;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_api::error::Refusal;
@@ -18,6 +19,7 @@ use tessera_api::v1::ErrorReason;
 use tessera_api::v1::cluster_service_server::ClusterService;
 use tessera_consensus::{Consensus, Identity, Majority, Member, MemberId, MembershipError, Status as MemberStatus};
 use tessera_ledger::wire::FieldError;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Request, Response, Status};
 
@@ -27,8 +29,6 @@ use crate::founding;
 use tessera_controller::machine::LedgerMachine;
 use tessera_controller::new_pool::NewPool;
 
-/// Pause before a process that is starting is asked again.
-const PAUSE: Duration = Duration::from_millis(50);
 /// The longest time that a process takes from its introduction until it can be admitted.
 const STARTING: Duration = Duration::from_secs(20);
 
@@ -40,13 +40,15 @@ const FOUNDING: Duration = Duration::from_secs(5);
 pub struct ClusterApi {
     desk: Desk,
     began: Instant,
+    /// Held from the choice of a member's id until it is admitted: two of one id would turn each other away.
+    adding: Arc<Mutex<()>>,
 }
 
 impl ClusterApi {
     /// The service at a desk; the member is up from now on.
     #[must_use]
     pub fn new(desk: Desk) -> Self {
-        Self { desk, began: Instant::now() }
+        Self { desk, began: Instant::now(), adding: Arc::default() }
     }
 
     fn consensus(&self) -> &Consensus<LedgerMachine> {
@@ -70,7 +72,9 @@ impl ClusterApi {
         let starts_by = deadline.min(Instant::now() + STARTING);
         loop {
             match self.consensus().add_learner(member.clone(), deadline).await {
-                Err(MembershipError::NotAdmitted { .. }) if Instant::now() + PAUSE < starts_by => sleep(PAUSE).await,
+                Err(MembershipError::NotAdmitted { .. }) if Instant::now() + founding::PAUSE < starts_by => {
+                    sleep(founding::PAUSE).await
+                }
                 result => return result,
             }
         }
@@ -94,16 +98,26 @@ impl ClusterApi {
             self.desk.pool.found_with(pool);
         }
         if introduced.is_some() {
-            return Ok(v1::InitializeClusterResponse { cluster_id: request.cluster_id, members: Vec::new() });
+            return Ok(self.known_already());
         }
         // The founders are numbered in the order in which they are named: this one must stand where it stood before.
         let place = usize::try_from(own.member.0.saturating_sub(1)).unwrap_or(usize::MAX);
         let address = request.members.get(place).map(|member| member.address.clone()).unwrap_or_default();
         let mut founders = founding::founders(request, &address)?;
         founders.introduce(self.desk.pool.outbound(), Instant::now() + FOUNDING).await?;
+        let own_name = || self.desk.pool.config().name.clone();
+        let unnamed = founders.members.iter_mut().filter(|member| member.id == own.member);
+        unnamed.for_each(|member| founding::call(member, own_name()));
         founding::found(self.consensus(), founders.members.clone()).await.map_err(|error| self.refuse(&error))?;
         self.founded_with(founders.pool).await?;
         Ok(founding::founded_by(&founders.cluster, &founders.members))
+    }
+
+    /// The answer to who introduces this process again, which goes on where an earlier try was interrupted.
+    fn known_already(&self) -> v1::InitializeClusterResponse {
+        let (own, name) = (self.consensus().identity(), self.desk.pool.config().name.clone());
+        let member = v1::Member { id: own.member.0, name, ..v1::Member::default() };
+        v1::InitializeClusterResponse { cluster_id: own.cluster.as_str().to_owned(), members: vec![member] }
     }
 
     /// Refuses when the pool is not what it was to be; it may be about to become that.
@@ -131,9 +145,8 @@ impl ClusterApi {
     }
 
     /// Refuses a process that cannot become the member `id`: one that belongs to a cluster, or cannot apply the release
-    /// level in force, for it would stop at once. Returns whether it was introduced as that member by an earlier try,
-    /// and is only to be admitted.
-    async fn can_join(&self, address: &str, id: MemberId, deadline: Instant) -> Result<bool, Status> {
+    /// level in force, for it would stop at once.
+    async fn can_join(&self, address: &str, id: MemberId, deadline: Instant) -> Result<(), Status> {
         let asked = founding::status_of(self.desk.pool.outbound(), address, deadline).await;
         let status = asked.map_err(|error| not_made_member(address, error))?;
         let (own, found) = (self.consensus().identity().cluster.as_str(), status.cluster_id.as_str());
@@ -141,15 +154,14 @@ impl ClusterApi {
         if !found.is_empty() && found != own {
             return Err(not_made_member(address, format!("it is a member of the cluster {found}; {anew}")));
         }
-        let introduced = !found.is_empty();
         // One that has the next id was being added when the leader was lost that did so.
-        if introduced && status.member_id != id.0 {
+        if !found.is_empty() && status.member_id != id.0 {
             let who = format!("it was introduced as member {} of this cluster already; {anew}", status.member_id);
             return Err(not_made_member(address, who));
         }
         let in_force = self.desk.pool.view().current().level();
         if status.highest_level >= in_force.number() {
-            return Ok(introduced);
+            return Ok(());
         }
         let why = format!(
             "its release goes up to level {}, and level {in_force} is in force in this pool; start it with the release \
@@ -188,6 +200,9 @@ impl ClusterService for ClusterApi {
         let status = self.desk.pool.status().borrow().clone();
         if !status.admitted {
             return self.found_again(introduced, request).await.map(Response::new);
+        }
+        if introduced == Some(own.member) && request.cluster_id == own.cluster.as_str() {
+            return Ok(Response::new(self.known_already()));
         }
         // A retry carries the id that the first try chose; another call is another founding, and refused.
         let members = view::members(&status);
@@ -235,6 +250,8 @@ impl ClusterService for ClusterApi {
         mutation::key_of(request.get_ref())?;
         let deadline = deadline_of(&request);
         let new = new_member(request.into_inner().member)?;
+        let turn = timeout_at(deadline, self.adding.lock()).await;
+        let _adding = turn.map_err(|_elapsed| self.refuse(&MembershipError::InProgress))?;
         let status = self.committed(deadline).await?;
         let known = view::members(&status).into_iter().find(|member| member.address == new.address);
         // While voters change, one of them may be on its way out.
@@ -247,12 +264,11 @@ impl ClusterService for ClusterApi {
             member: self.consensus().next_member_id(),
         };
         let mut member = Member { id: identity.member, name: new.name, address: new.address };
-        if !self.can_join(&member.address, identity.member, deadline).await? {
-            let introduced =
-                founding::introduce(self.desk.pool.outbound(), &member.address, &identity, None, deadline).await;
-            let name = introduced.map_err(|error| not_made_member(&member.address, error))?;
-            founding::call(&mut member, name);
-        }
+        self.can_join(&member.address, identity.member, deadline).await?;
+        let introduced =
+            founding::introduce(self.desk.pool.outbound(), &member.address, &identity, None, deadline).await;
+        let name = introduced.map_err(|error| not_made_member(&member.address, error))?;
+        founding::call(&mut member, name);
         self.admit(&member, deadline).await.map_err(|error| self.refuse(&error))?;
         let status = self.settled(deadline, |status| status.member(member.id).is_some()).await;
         Ok(Response::new(v1::AddMemberResponse { member: Some(view::member(&status, &member)) }))

@@ -36,6 +36,7 @@ pub const RULES: [(&str, Rule); 34] = {
         ("SetPoolConfigRequest.expected.*", Says(ErrorReason::ConfigChanged)),
         ("Hello.incarnation", Taken("it is judged by the last start that is known of the node")),
         ("Hello.highest_term", Taken("whoever has seen a higher term is sent on to its leader")),
+        ("Hello.sent_at_unix_ms", Taken("a node's clock may be wrong: its ends are told by the same")),
         ("Hello.cards.index", Taken("the ledger wants cards in their order")),
         ("Hello.workers.worker.allocation_id", Taken("what is not granted is told to stop")),
         ("Hello.workers.worker.epoch", Taken("what is not granted is told to stop")),

@@ -10,6 +10,7 @@ mod place;
 mod presence;
 mod program;
 
+use std::future::ready;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
     let mut program = match started {
         Ok(program) => program,
         Err(failure) => {
-            give_back(&desk, job, false, std::future::ready(()), &mut signals).await;
+            give_back(&desk, job, ready(false), ready(()), &mut signals).await;
             return Err(failure);
         }
     };
@@ -75,8 +76,8 @@ pub(super) async fn run(desk: Desk, args: RunArgs) -> Result<Exit, Failure> {
         }
     };
     if !over {
-        let told = !ended.by_force && presence.over(ended.code).await;
-        give_back(&desk, job, told, following, &mut signals).await;
+        let telling = async { !ended.by_force && presence.over(ended.code).await };
+        give_back(&desk, job, telling, following, &mut signals).await;
     }
     Ok(match ended {
         Ended { by_force: true, .. } => Exit::Signalled(Signal::SIGINT),
@@ -105,40 +106,39 @@ impl Sayings {
     }
 }
 
-/// Submits the job; `Err`: this command was told to end by that signal, and there is no job, or it is cancelled.
+/// Submits the job; `Err`: this command was told to end by that signal, and there is no job, or it is cancelled. Signals
+/// are heard all the time: once this has returned, the program is there at once.
 async fn submit(desk: &Desk, spec: JobSpec, signals: &mut Signals) -> Result<Result<JobNumber, Signal>, Failure> {
     let labels = spec.node_labels.clone();
     let (first, told) = watch::channel(None);
     let submitting = async {
         let job = submitted(desk, spec, &told).await?;
+        remark_unknown_labels(desk, labels).await;
         let told = *told.borrow();
         match told {
             Some(signal) => cancel(desk, job, Outage::after_an_answer(desk)).await.map(|()| Err(signal)),
             None => Ok(Ok(job)),
         }
     };
-    let submitted = tokio::select! {
-        submitted = submitting => submitted?,
-        signal = until_left(async || signals.next().await, &first) => Err(signal),
-    };
-    if submitted.is_ok() {
-        remark_unknown_labels(desk, labels).await;
+    tokio::select! {
+        submitted = submitting => submitted,
+        signal = until_left(async || signals.next().await, &first) => Ok(Err(signal)),
     }
-    Ok(submitted)
 }
 
 /// Sees to it that the card is given back, through an outage if nobody has told its server the end, unless a Ctrl-C
 /// from now on leaves that. A card whose server was told, or whose server does not hear of this host any more, is given
-/// back without a word of this command.
+/// back without a word of this command. `telling` answers whether the server was told.
 async fn give_back(
     desk: &Desk,
     job: JobNumber,
-    told: bool,
+    telling: impl Future<Output = bool>,
     following: impl Future<Output = ()>,
     signals: &mut Signals,
 ) {
     tokio::pin!(following);
     let giving = async {
+        let told = telling.await;
         if told && tokio::time::timeout(LAST_WORD, &mut following).await.is_ok() {
             return true;
         }

@@ -87,7 +87,7 @@ pub(super) async fn track(desk: &Desk, job: JobNumber, at: &watch::Sender<Wherea
 
 async fn follow_on(desk: &Desk, job: JobNumber, mut seen: impl FnMut(&Standing)) -> Result<Standing, Failure> {
     loop {
-        match follow(desk, job, Until::End, Outage::never(desk), &mut seen).await {
+        match follow(desk, job, Until::End, Outage::without_end(desk), &mut seen).await {
             Err(failure) if !matches!(failure.exit, Exit::NotFound | Exit::Refused | Exit::Usage) => {
                 tracing::warn!(%failure, "it is tried again");
             }

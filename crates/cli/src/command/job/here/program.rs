@@ -24,6 +24,10 @@ const OF_ANOTHER: [&str; 3] = ["TESSERA_TOKEN", "TESSERA_TOKEN_FILE", "TESSERA_E
 /// too: in a program that continues after an interrupt, such as a notebook, each counts on its own.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// The time in which a program may not have heard what is typed at its terminal: the keys may have been pressed before
+/// there was a program. They are passed on then; hearing them twice does less harm than never.
+const NEWBORN: Duration = Duration::from_millis(200);
+
 /// The end of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
@@ -37,6 +41,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Program {
     child: Child,
+    began: Instant,
     interrupts: Interrupts,
 }
 
@@ -60,7 +65,7 @@ impl Interrupts {
 impl Program {
     pub(super) fn start(command: &[String], environment: Vec<(String, String)>, door: &Path) -> Result<Self, Failure> {
         let child = spawn(command, environment, door)?;
-        Ok(Self { child, interrupts: Interrupts::default() })
+        Ok(Self { child, began: Instant::now(), interrupts: Interrupts::default() })
     }
 
     /// Waits until the program ends, and passes on the signals that it is to hear. A second interrupt soon after the
@@ -87,7 +92,7 @@ impl Program {
             return self.send(Signal::SIGKILL);
         }
         // What is typed at a terminal the program has heard itself.
-        if !typed {
+        if !typed || self.began.elapsed() < NEWBORN {
             self.send(heard);
         }
         if interrupt {
