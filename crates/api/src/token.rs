@@ -57,6 +57,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn no_longer_token_is_looked_at() {
+        let taken = |bytes: usize| read(Purpose::Page, 7, &make(Purpose::Page, 7, &vec![0; bytes])).is_some();
+        let longest = LIMIT / 2 - HEAD - SUM;
+        assert_eq!((taken(longest), taken(longest + 1)), (true, false));
+    }
+
     proptest! {
         #[test]
         fn a_token_is_read_back_by_its_own_query_only(query in any::<u64>(), other in any::<u64>(), place: Vec<u8>) {

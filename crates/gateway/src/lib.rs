@@ -233,3 +233,36 @@ fn describe() -> Result<Vec<Described>, GatewayError> {
 fn refusal_of(reason: ErrorReason, sentence: impl Into<String>) -> Status {
     Refusal::new(reason, sentence).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::future::join_all;
+    use futures::{poll, stream};
+    use http_body::Frame;
+    use http_body_util::{Full, StreamBody};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_are_bounded_in_size_time_and_number() {
+        let nobody = tower::service_fn(async |_| Ok(http::Response::new(Body::empty())));
+        let gateway = Gateway::new(Stack::new(nobody)).expect("the descriptors were compiled in");
+        let of = |bytes| gateway.receive(Full::new(Bytes::from(vec![b' '; bytes])));
+        let silent = || gateway.receive(StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()));
+        assert_eq!(of(BODY).await.map(|body| body.len()).ok(), Some(BODY));
+        assert_eq!(of(BODY + 1).await.expect_err("one byte more").reason(), ErrorReason::RequestTooLarge);
+        let began = Instant::now();
+        let refused = silent().await.expect_err("nothing comes");
+        assert_eq!((refused.reason(), began.elapsed()), (ErrorReason::DeadlineExceeded, PATIENCE));
+
+        let mut under_way = pin!(join_all((0..BODIES).map(|_| silent())));
+        assert!(poll!(&mut under_way).is_pending());
+        let mut further = pin!(of(1));
+        assert!(poll!(&mut further).is_pending(), "it waits for a place");
+        assert!(under_way.await.iter().all(Result::is_err));
+        assert!(further.await.is_ok());
+    }
+}

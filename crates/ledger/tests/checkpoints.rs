@@ -238,6 +238,8 @@ fn what_does_not_count_is_bounded() {
     let mut pool = nodes(3);
     let job = running(&mut pool, 0);
     let Observation::Saved(part) = saved(1, 0) else { unreachable!() };
+    pool.report_all(job, &Observation::Saved(SavedPart { bytes: (1 << 50) + 1, ..part.clone() }));
+    assert_eq!(gathered(&pool, job), 0, "nothing has so many bytes");
     for sequence in 1..=200 {
         pool.report_all(job, &Observation::Saved(SavedPart { sequence, bytes: 0, ..part.clone() }));
         assert_eq!(gathered(&pool, job), 1);

@@ -220,6 +220,17 @@ mod tests {
     }
 
     #[test]
+    fn a_device_has_so_many_slices_and_no_more() {
+        let checked = |slices: usize| {
+            let order = wire::WorkerOrder { slices: vec![wire::PlacedSlice::default(); slices], ..Default::default() };
+            check_slices(&order, &attach(None), false)
+        };
+        checked(MOST_SLICES).expect("so many it may have");
+        let refused = checked(MOST_SLICES + 1).expect_err("one more");
+        assert!(refused.to_string().contains("has 65 slices"), "{refused}");
+    }
+
+    #[test]
     fn a_worker_that_only_serves_has_a_limit_of_memory_on_every_kind_of_card() {
         let limit = |memory, only_serves| {
             let order = wire::WorkerOrder { only_serves, ..Default::default() };

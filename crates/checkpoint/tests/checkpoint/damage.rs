@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tessera_checkpoint::{Error, FORMAT, Hash, Published, restore, save};
+use tessera_checkpoint::{Error, FORMAT, Hash, Published, read_published, restore, save};
 
 use crate::support::{Shelf, content, id, small_chunks, trained};
 
@@ -56,4 +56,29 @@ async fn a_manifest_of_something_else_is_not_believed() {
     let refused = restore(&shelf.objects, None, &other, &above.path().join("again"), None, &small_chunks()).await;
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
     assert_eq!(content(above.path()).len(), 0);
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_longer_than_any_is_not_read() {
+    let (folder, shelf) = (trained(), Shelf::new());
+    save(&shelf.objects, &id(1), folder.path(), &small_chunks()).await.expect("it is saved");
+    let manifest = shelf.files(&id(1)).pop().expect("it is the last of its files");
+    let lengthen = |to: u64| fs::OpenOptions::new().write(true).open(&manifest).and_then(|file| file.set_len(to));
+    lengthen((16 << 20) + 1).expect("written");
+    match read_published(&shelf.objects, &id(1)).await {
+        Err(Error::Damaged { problem, .. }) => assert_eq!(problem, "its manifest has 16777217 bytes"),
+        other => panic!("it was read: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn folders_that_lie_too_deep_in_each_other_are_not_saved() {
+    for (deep, is_saved) in [(128, true), (129, false)] {
+        let (folder, shelf) = (tempfile::tempdir().expect("a folder"), Shelf::new());
+        fs::create_dir_all(folder.path().join(vec!["d"; deep].join("/"))).expect("made");
+        match save(&shelf.objects, &id(1), folder.path(), &small_chunks()).await {
+            Ok(_) => assert!(is_saved, "{deep}"),
+            Err(refused) => assert!(!is_saved && refused.to_string().contains("too deep"), "{deep}: {refused}"),
+        }
+    }
 }

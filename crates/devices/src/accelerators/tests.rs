@@ -168,6 +168,18 @@ fn cards_are_what_pytorch_says_and_compute_what_was_measured() {
 }
 
 #[test]
+fn a_rate_that_no_card_has_is_left_out() {
+    let says = |tflops: &str| {
+        let case = Case::says(&answer(&[card(0, "")]), &answer(&[card(0, &MEASURED.replace("51.24", tflops))]));
+        case.node().expect("a card").cards()[0].measured.get(&Precision::Fp32).copied()
+    };
+    assert_eq!(says("1000000"), Some(MilliTflops(1_000_000_000)));
+    for none in ["1000000.1", "-1", "0"] {
+        assert_eq!(says(none), None, "{none}");
+    }
+}
+
+#[test]
 fn an_agent_that_starts_again_waits_for_nobody() {
     let case = Case::two();
     let first = case.node().expect("two cards").cards().to_vec();

@@ -277,6 +277,20 @@ mod tests {
     }
 
     #[test]
+    fn a_message_before_bytes_is_bounded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let read = |length: u32| {
+            let message = vec![0x2a; length as usize];
+            let image = [head(), length.to_le_bytes().to_vec(), message].concat();
+            fs::write(folder.path().join("ghost-file-1.img"), image).expect("written");
+            with_bytes::<Descriptor>(folder.path(), "ghost-file-", |_| 0).map_err(|error| error.to_string())
+        };
+        let longest = u32::try_from(LONGEST_MESSAGE).expect("it is short");
+        assert!(read(longest).is_err_and(|why| !why.contains("has a message of")), "it is read, and says nothing");
+        assert_eq!(read(longest + 1), Err("an image has a message of 1048577 bytes".to_owned()));
+    }
+
+    #[test]
     fn what_is_not_of_the_known_form_stays_as_it_is() {
         let folder = tempfile::tempdir().expect("a folder");
         let whole = image([entry(4, Some(100))]);
