@@ -69,9 +69,9 @@ fn gives_way_to(world: &World<'_>, victim: &Job, job: &Job) -> bool {
     victim.is_preemptible() && u128::from(victim.spec.priority) + seniority < u128::from(job.spec.priority)
 }
 
-/// By attained service: a job that is not guarded, of a lower priority; or of the same or, for one that is guarded, any,
-/// if it goes on later, has run for five minutes, was not suspended within the hour, and its band is higher or it is
-/// not guarded as the other is.
+/// By attained service: a job of a lower priority; or, for one that is guarded, any that is not; or one of the same
+/// priority in a higher band, where neither is guarded. The latter two only if it goes on later, has run for five
+/// minutes and was not suspended within the hour.
 fn falls_behind(world: &World<'_>, order: AttainedOrder, victim: &Job, job: &Job) -> bool {
     let band = |job: &Job| {
         let attained = job.attained(world.state.time()).as_millis();
@@ -82,7 +82,8 @@ fn falls_behind(world: &World<'_>, order: AttainedOrder, victim: &Job, job: &Job
     let allowed = match (job.guarded, victim.guarded) {
         (true, false) => true,
         (false, true) => false,
-        _ => lower || victim.spec.priority == job.spec.priority && band(victim) > band(job),
+        (true, true) => lower,
+        (false, false) => lower || victim.spec.priority == job.spec.priority && band(victim) > band(job),
     };
     if lower {
         return allowed;

@@ -163,7 +163,8 @@ impl Job {
             let waits = self.is_waiting();
             return Precedence::of_priority(if waits { self.spec.priority } else { self.effective_priority() });
         };
-        let band = order.band_of(self.attained(now));
+        // The oldest go by age, whatever they have had.
+        let band = if self.guarded { 0 } else { order.band_of(self.attained(now)) };
         Precedence { guarded: self.guarded, priority: self.spec.priority, band: Reverse(band) }
     }
 
@@ -172,7 +173,8 @@ impl Job {
     pub fn next_band_at(&self, order: AttainedOrder, now: LogTime) -> Option<LogTime> {
         let attempt = self.history.last().filter(|attempt| attempt.ended_at.is_none())?;
         let end = order.end_of(order.band_of(self.attained(now)))?;
-        attempt.served_at(end.saturating_sub(self.attained)).map(|at| at.max(now.after(Duration::from_millis(1))))
+        let at = attempt.served_at(end.saturating_sub(self.attained))?.max(now.after(Duration::from_millis(1)));
+        (at.0 < u64::MAX).then_some(at)
     }
 }
 

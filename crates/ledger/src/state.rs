@@ -35,8 +35,7 @@ pub type PersistentMap<K, V> = Map<K, V, 32>;
 
 /// Place of a waiting job among those of its queue: whoever has waited longest, where every point of priority counts as
 /// [`HEAD_START`] of waiting; where the queue goes by attained service ([`order`](crate::order)), first by precedence.
-/// It
-/// does not change while the job waits, unless it becomes guarded, so that the line never has to be sorted again.
+/// It does not change while the job waits, unless it becomes guarded, so that the line never has to be sorted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaitingKey {
     /// The precedence, so that a higher one sorts first; of no meaning where the order is not by attained service.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tessera_ledger::{
-    AttainedOrder, CheckpointMode, Command, JobId, JobSpec, Observation, Outcome, Percent, PlanPart, PlannedWorker,
+    AttainedOrder, CheckpointMode, Command, JobId, JobSpec, LogTime, Observation, Outcome, Percent, PlanPart, PlannedWorker,
     QueueSettings, StopCause,
 };
 
@@ -55,7 +55,7 @@ fn takes(pool: &mut Pool, job: JobId, victim: JobId) -> Result<(), String> {
 
 fn band(pool: &Pool, job: JobId) -> u32 {
     let job = pool.state.job(job).expect("the job is known");
-    order(0).band_of(job.attained(tessera_ledger::LogTime(pool.time)))
+    order(0).band_of(job.attained(LogTime(pool.time)))
 }
 
 fn guarded(pool: &Pool) -> Vec<u64> {
@@ -69,6 +69,12 @@ fn bands_end_where_the_order_says() {
     assert_eq!([0, 9, 10, 19, 20, 39, 40, 1_000_000].map(minutes), [0, 0, 1, 1, 2, 2, 3, 3]);
     let largest = AttainedOrder { first_band: Duration::from_secs(86_400), ratio: 100, bands: 16, guard: Percent(100) };
     assert_eq!((largest.check("order"), largest.band_of(Duration::MAX)), (Ok(()), 15));
+    let mut pool = one_card(8);
+    set_order(&mut pool, Some(largest));
+    let job = running(&mut pool, 0, 8, |_| {});
+    let job = pool.state.job(job).expect("it is known");
+    let far = LogTime(u64::MAX - 1);
+    assert_eq!(job.next_band_at(largest, far), None, "no time that can come");
 }
 
 #[test]

@@ -55,12 +55,17 @@ impl Victims {
         }
         let known = self.by_queue.get_key_value(job.spec.queue.as_str());
         let queue = known.map_or_else(|| Arc::from(job.spec.queue.as_str()), |(queue, _)| Arc::clone(queue));
-        let precedence = state.precedence_of(job, now);
+        let mut precedence = state.precedence_of(job, now);
+        if !job.goes_on() {
+            // No band ever takes from it, so that none need be followed.
+            precedence.band = Reverse(0);
+        }
         let (preemptible, idle) = (job.is_preemptible(), job.gives_way_for_idleness());
         let standing = Standing { queue: Arc::clone(&queue), precedence, preemptible, idle };
         self.by_queue.entry(queue).or_default().insert((precedence, Reverse(id)));
         self.known.insert(id, Some(standing.clone()));
-        let falls_at = state.order_of(&job.spec.queue).and_then(|order| job.next_band_at(order, now));
+        let order = state.order_of(&job.spec.queue).filter(|_| job.goes_on() && !job.guarded);
+        let falls_at = order.and_then(|order| job.next_band_at(order, now));
         if let Some(at) = falls_at {
             self.falls.insert((at, id));
             self.falls_at.insert(id, at);

@@ -150,10 +150,10 @@ impl State {
     fn milli_cards(&self, allocation: &Allocation) -> u32 {
         let share = |slice: &Slice| {
             let of_card = self.cards.get(&slice.card).map_or(1, |card| card.blocks.0.max(1));
-            u64::from(slice.length.0) * 1_000 / u64::from(of_card)
+            u64::from(slice.length.0) * 1_000_000 / u64::from(of_card)
         };
-        let sum = allocation.workers.iter().flat_map(|worker| &worker.slices).map(share).sum::<u64>();
-        u32::try_from(sum).unwrap_or(u32::MAX)
+        let millionths = allocation.workers.iter().flat_map(|worker| &worker.slices).map(share).sum::<u64>();
+        u32::try_from(millionths.div_ceil(1_000)).unwrap_or(u32::MAX)
     }
 
     /// Ports that nobody meets at, for the programs of an allocation, for the slice servers of each of its virtual

@@ -14,7 +14,7 @@ pub(crate) type Unguarded = PersistentMap<String, PersistentMap<(u64, JobId), ()
 
 impl State {
     /// Lets the guard of a queue come to its next oldest jobs, as far as its share reaches.
-    fn advance_guard(&mut self, queue: &str) {
+    pub(super) fn advance_guard(&mut self, queue: &str) {
         while let Some(job) = self.next_guarded(queue) {
             self.with_job(job, |job| job.guarded = true);
         }
@@ -27,7 +27,9 @@ impl State {
         let (key, ()) = self.unguarded.get(name)?.into_iter().next()?;
         let asked = self.jobs.get(&key.1)?.asked();
         let pool = self.capacity().amount(self.config().reference_precision).compute;
-        let most = queue.settings.maximum.map_or(pool, |maximum| maximum.compute.min(pool));
+        let line = self.queue_line(name);
+        let maxima = line.iter().filter_map(|name| self.queues.get(name)?.settings.maximum);
+        let most = maxima.map(|maximum| maximum.compute).fold(pool, MilliTflops::min);
         let fits = queue.guarded.saturating_add(asked).0 <= guard.of(most.0);
         (guard > Percent(0) && (queue.guarded == MilliTflops::ZERO || fits)).then_some(key.1)
     }

@@ -148,6 +148,7 @@ impl State {
                 };
                 if known.settings.attained == settings.attained {
                     change(self);
+                    self.advance_guard(&settings.name);
                 } else {
                     self.reorder(&settings.name, change);
                 }
