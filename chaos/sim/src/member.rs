@@ -71,6 +71,7 @@ pub struct Member {
     /// Additional time of every flush at present.
     pub slow_disk: Duration,
     refuses: bool,
+    has_ended: bool,
     /// Time at which a process that ended is started again.
     pub restart_at: Option<Duration>,
     story: Story,
@@ -141,6 +142,7 @@ impl Member {
             random: SmallRng::seed_from_u64(seed),
             slow_disk: Duration::ZERO,
             refuses: false,
+            has_ended: false,
             restart_at: None,
             name,
             story,
@@ -204,6 +206,7 @@ impl Member {
         }
         let Some(ended) = self.process.as_mut().and_then(Process::tick) else { return };
         self.refuses = !self.ending.is_cancelled();
+        self.has_ended |= self.refuses;
         self.restart_at = Some(now() + RESTART);
         self.process = None;
         self.lose_pending();
@@ -258,9 +261,9 @@ impl Member {
         self.config = original.config.clone();
     }
 
-    /// Starts of its process so far.
-    pub fn starts(&self) -> u64 {
-        self.starts
+    /// Returns whether its process has ever ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// A new, empty disk, and the next release on it: whoever sets a machine up anew takes the newest.

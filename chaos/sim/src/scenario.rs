@@ -21,6 +21,9 @@ const SCRIPTED: Duration = Duration::from_secs(38);
 /// Time with faults in a run with a stranger: until members listen to one another again, a minute after its last word.
 const STRANGE: Duration = Duration::from_secs(94);
 
+/// The same in a run in which both followers are doubled, one after the other, until two members have elected one of them.
+const DEAF: Duration = Duration::from_secs(136);
+
 /// Longest time of a run in which everything is interrupted on purpose; it ends when that is done.
 const INTERRUPTED: Duration = Duration::from_secs(1_800);
 
@@ -109,12 +112,13 @@ impl Scenario {
                 let quiet = Self { clients: 0, founders: 3, spares: 0, moves: false, spread: false, ..scripted };
                 Self { nodes, leases: brisk(), offer: 100, compacts: false, trouble: INTERRUPTED, ..quiet }
             }
-            Script::Stranger => {
+            Script::Stranger | Script::Deafened => {
                 // Small: it takes a minute and a half.
                 let nodes = vec![vec![(CardKind::Gpu, 16)]; 2];
                 let quiet = Self { clients: 1, founders: 3, spares: 0, moves: false, spread: false, ..scripted };
                 let small = Self { nodes, small: true, computes_ms: (500, 6_000), leases: brisk(), ..quiet };
-                Self { trouble: STRANGE, step: Duration::from_millis(5), ..small }
+                let trouble = if script == Script::Stranger { STRANGE } else { DEAF };
+                Self { trouble, step: Duration::from_millis(5), ..small }
             }
             Script::FalseAlarm | Script::Pauses => Self { founders: 3, spares: 0, ..lasting(LeaseTimings::default()) },
             Script::Scattered => {

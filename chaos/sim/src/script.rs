@@ -65,6 +65,9 @@ pub enum Script {
     FalseAlarm,
     /// Whoever leads stands still for a little longer than a lease, again and again.
     Pauses,
+    /// Copies of the data folders of both followers run, one after the other; then the leader's process dies, and two
+    /// members live of which neither is listened to at first.
+    Deafened,
 }
 
 /// A fault that a script has for some moment.
@@ -102,7 +105,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Script {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Stranded,
         Self::SlowLine,
         Self::Deposed,
@@ -120,6 +123,7 @@ impl Script {
         Self::Stranger,
         Self::FalseAlarm,
         Self::Pauses,
+        Self::Deafened,
     ];
 
     /// Its name on the command line.
@@ -142,6 +146,7 @@ impl Script {
             Self::Stranger => "stranger",
             Self::FalseAlarm => "false-alarm",
             Self::Pauses => "pauses",
+            Self::Deafened => "deafened",
         }
     }
 
@@ -179,6 +184,7 @@ impl Script {
             Self::Interrupted => Vec::new(),
             Self::Stranger => stranger(pool, &leader, node),
             Self::FalseAlarm => false_alarm(pool, &leader),
+            Self::Deafened => deafened(pool, &leader),
             Self::Pauses => (0..8).map(|turn| at(turn * 2_000, 310, Fault::StopLeader)).collect(),
             Self::Retimed => {
                 let place = pool.members.iter().position(|member| member.name == leader)?;
@@ -283,6 +289,14 @@ fn stranger(pool: &Simulation, leader: &str, node: String) -> Vec<Scheduled> {
         schedule.extend(words);
     }
     schedule
+}
+
+/// The leader stays dead for as long as the run goes on.
+fn deafened(pool: &Simulation, leader: &str) -> Vec<Scheduled> {
+    let (leads, follow): (Vec<usize>, Vec<usize>) =
+        (0..pool.scenario.founders).partition(|place| pool.members[*place].name == leader);
+    let copies = (0u64..).zip(follow).map(|(turn, place)| at(turn * 25_100, 25_000, Fault::Double(place)));
+    copies.chain(leads.into_iter().map(|place| at(50_500, 200_000, Fault::CrashMember(place)))).collect()
 }
 
 /// In each step the leader is heard by a quorum before a lease has run out.

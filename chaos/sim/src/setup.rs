@@ -110,7 +110,7 @@ impl Simulation {
             };
             clients.push(Process::start(seed, Drift::default(), watcher::run(desk)));
         }
-        let strange = scenario.script == Some(Script::Stranger);
+        let strange = matches!(scenario.script, Some(Script::Stranger | Script::Deafened));
         let stranger = strange.then(|| Stranger::new(&scenario, &story, &journal, &mut connect));
         let (orders, taken) = mpsc::unbounded_channel();
         let (said, done) = mpsc::unbounded_channel();

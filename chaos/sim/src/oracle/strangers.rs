@@ -34,7 +34,7 @@ impl Oracle for Strangers {
         if unwritten > UNWRITTEN {
             return Err(format!("{silent:?} after the last word of a stranger nothing was written for {unwritten:?}"));
         }
-        if !aftermath.original_reads {
+        if !aftermath.originals_read {
             return Err(format!("{silent:?} after its copy stopped a member does not read"));
         }
         Ok(())

@@ -49,6 +49,8 @@ struct Noted {
     seen: BTreeSet<&'static str>,
     /// The hello of an agent that took the stranger for a member.
     hello: Option<Hello>,
+    /// Members that have not read since their copies stopped.
+    unread: BTreeSet<String>,
 }
 
 impl Notes {
@@ -64,12 +66,12 @@ impl Notes {
 /// The outcome of what strangers did, where nothing else goes wrong.
 #[derive(Clone, Debug)]
 pub struct Aftermath {
-    /// Machines on which a process of a member or an agent ended.
+    /// Machines on which a process of a member ended by itself, or one of an agent at all.
     pub ended: Vec<String>,
     /// The time since anything forged was said or a copy ran; `None` while one does.
     pub silent_for: Option<Duration>,
-    /// The member of which a copy ran has read since.
-    pub original_reads: bool,
+    /// Each member of which a copy ran has read since that stopped.
+    pub originals_read: bool,
 }
 
 pub struct Stranger {
@@ -118,14 +120,14 @@ impl Stranger {
 
     /// Looks at what became of these.
     pub fn aftermath(&self, members: &[Member], nodes: &[Node]) -> Aftermath {
-        let members = members.iter().map(|member| (&member.name, member.starts()));
-        let nodes = nodes.iter().map(|node| (&node.name, node.starts()));
-        let ended = members.chain(nodes).filter(|(_, starts)| *starts > 1).map(|(name, _)| name.clone());
+        let members = members.iter().filter(|member| member.has_ended()).map(|member| &member.name);
+        let nodes = nodes.iter().filter(|node| node.starts() > 1).map(|node| &node.name);
+        let ended = members.chain(nodes).cloned();
         let is_silent = !self.beside.is_there() && self.pretender.is_none();
         Aftermath {
             ended: ended.collect(),
             silent_for: is_silent.then(|| now().saturating_sub(self.spoke_at)),
-            original_reads: self.notes.with(|noted| noted.seen.contains(READS_AGAIN)),
+            originals_read: self.notes.with(|noted| noted.unread.is_empty()),
         }
     }
 }
@@ -160,6 +162,7 @@ pub fn double_no_more(pool: &mut Simulation, place: usize) {
     stranger.beside.kill();
     stranger.spoke_at = now();
     let original = pool.members[place].name.clone();
+    stranger.notes.with(|noted| noted.unread.insert(original.clone()));
     let reading = read_at(original, stranger.plug.clone(), stranger.notes.clone(), stranger.story.clone());
     pool.clients.push(Process::start(stranger.seed, Drift::default(), reading));
 }
@@ -176,6 +179,7 @@ async fn read_at(member: String, plug: Plug, notes: Notes, story: Story) -> Stri
         sleep(AGAIN).await;
     }
     notes.see(READS_AGAIN);
+    notes.with(|noted| noted.unread.remove(&member));
     story.tell(OWN, format!("{member} has read since its copy stopped"));
     "it has read".to_owned()
 }
