@@ -1,5 +1,5 @@
-//! Two ordinary jobs try to have root open a file for them: one is suspended with a file of its own open, the other puts
-//! a link in its place, and the first is resumed.
+//! Two ordinary jobs try to have root open a file for them: one is suspended with a file of its own open, the other
+//! puts a link in its place, and the first is resumed.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -21,7 +21,8 @@ const SCRIPTED: Duration = Duration::from_secs(38);
 /// Time with faults in a run with a stranger: until members listen to one another again, a minute after its last word.
 const STRANGE: Duration = Duration::from_secs(94);
 
-/// The same in a run in which both followers are doubled, one after the other, until two members have elected one of them.
+/// The same in a run in which both followers are doubled, one after the other, until two members have elected one of
+/// them.
 const DEAF: Duration = Duration::from_secs(136);
 
 /// Longest time of a run in which everything is interrupted on purpose; it ends when that is done.

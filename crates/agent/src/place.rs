@@ -1,5 +1,5 @@
-//! The place of a data folder, kept in it. A copy lies somewhere else, and must not speak for the same node or member: it
-//! knows nothing of what the other one does meanwhile.
+//! The place of a data folder, kept in it. A copy lies somewhere else, and must not speak for the same node or member:
+//! it knows nothing of what the other one does meanwhile.
 
 use std::fmt;
 use std::fs;

@@ -64,8 +64,8 @@ impl SessionConnector {
         Ok(Self { client: Client::new(members, settings)? })
     }
 
-    /// Searches the leader for at most `patience`, says `hello` there, with the time at which it goes out by the clock of
-    /// this host, and waits for its welcome.
+    /// Searches the leader for at most `patience`, says `hello` there, with the time at which it goes out by the clock
+    /// of this host, and waits for its welcome.
     ///
     /// # Errors
     /// [`ClientError::Refused`] when the leader will not have this agent (NODE_NAME_TAKEN, NODE_FORGOTTEN,

@@ -95,7 +95,9 @@ impl Explanation {
         let band = order.band_of(service);
         let standing = match job.guarded {
             true => "it is one of the oldest of its queue, which go first".to_owned(),
-            false => format!("by what it has had of cards it is in band {band}, of 0 to {}", order.bands.saturating_sub(1)),
+            false => {
+                format!("by what it has had of cards it is in band {band}, of 0 to {}", order.bands.saturating_sub(1))
+            }
         };
         let sentence = format!("{}; {standing}", self.sentence);
         let numbers = Self { sentence, ..self }.with("band", band.into());

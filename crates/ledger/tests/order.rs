@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use tessera_ledger::{
-    AttainedOrder, CheckpointMode, Command, JobId, JobSpec, LogTime, Observation, Outcome, Percent, PlanPart, PlannedWorker,
-    QueueSettings, StopCause,
+    AttainedOrder, CheckpointMode, Command, JobId, JobSpec, LogTime, Observation, Outcome, Percent, PlanPart,
+    PlannedWorker, QueueSettings, StopCause,
 };
 
 use crate::pool::{Pool, one_card, slice, stopped, tflops};

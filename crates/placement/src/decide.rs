@@ -50,8 +50,8 @@ pub struct Decision {
     /// The plan; empty when nothing can be done.
     pub plan: Plan,
     /// The next time at which something changes by the passing of time alone: the end of a backoff, of a closed window,
-    /// of a band or of a protection from preemption, the deadline of a drain, or a job has waited so long that cards are
-    /// kept for it.
+    /// of a band or of a protection from preemption, the deadline of a drain, or a job has waited so long that cards
+    /// are kept for it.
     pub next_wakeup: Option<LogTime>,
     /// True if a limit, or the plan made so far, cut the decision short: decide again once the plan is committed.
     pub more: bool,

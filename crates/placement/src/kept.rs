@@ -356,8 +356,8 @@ impl Pool {
     }
 }
 
-/// Returns whether cards may be kept for a job: where the order is by attained service only for one that is guarded, for
-/// the others get theirs from whoever has had more, and who is passed by for long becomes guarded.
+/// Returns whether cards may be kept for a job: where the order is by attained service only for one that is guarded,
+/// for the others get theirs from whoever has had more, and who is passed by for long becomes guarded.
 fn may_be_kept_for(state: &State, holder: WaitingKey) -> bool {
     let order = state.job(holder.job).and_then(|job| state.order_of(&job.spec.queue));
     order.is_none() || holder.precedence.0.guarded

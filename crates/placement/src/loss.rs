@@ -56,8 +56,9 @@ const START_AGAIN: Duration = Duration::from_secs(30);
 /// The cost of jobs that give way; less is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
-    /// Greatest difference, over these jobs, between a job's precedence and the lowest in its queue that could give way. It comes first, because a job that gives way makes those below it in its own queue give way in turn:
-    /// all of that would have to be paid as well.
+    /// Greatest difference, over these jobs, between a job's precedence and the lowest in its queue that could give
+    /// way. It comes first, because a job that gives way makes those below it in its own queue give way in turn: all of
+    /// that would have to be paid as well.
     level: u64,
     /// Blocks times seconds.
     work: u128,

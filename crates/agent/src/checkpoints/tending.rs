@@ -153,9 +153,9 @@ impl Shelf {
         }
     }
 
-    /// Looks into the shared store for what was to be kept there by a save that was given up, or by an agent before this
-    /// one. What is there has been told, or the leader says that nobody needs it; the ticket of what is not there goes.
-    /// Another store under that name, or one that does not answer, says nothing about it.
+    /// Looks into the shared store for what was to be kept there by a save that was given up, or by an agent before
+    /// this one. What is there has been told, or the leader says that nobody needs it; the ticket of what is not there
+    /// goes. Another store under that name, or one that does not answer, says nothing about it.
     async fn look_for_unseen(&self) {
         let Some(shared) = &self.0.shared else { return };
         for (id, store) in self.0.tickets.unseen() {

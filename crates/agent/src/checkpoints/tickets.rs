@@ -22,8 +22,8 @@ pub(super) struct Known {
     pub shared: bool,
     /// It is whole, so that it is there.
     pub whole: bool,
-    /// It was to lie in the shared store when its save was given up, or an agent before this one ended, and has not been
-    /// looked for since.
+    /// It was to lie in the shared store when its save was given up, or an agent before this one ended, and has not
+    /// been looked for since.
     pub unseen: bool,
 }
 

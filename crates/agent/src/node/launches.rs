@@ -1,8 +1,8 @@
 //! Starts of workers: which of those that wait are launched now.
 //!
 //! So many start at a time: all workers of a large gang at once would keep the host from what runs on it already, and
-//! the agent from its leader. They go by age, and a large gang lets others pass a while for each of its workers, so that
-//! a small job waits for few starts and not for all those of a gang.
+//! the agent from its leader. They go by age, and a large gang lets others pass a while for each of its workers, so
+//! that a small job waits for few starts and not for all those of a gang.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -242,7 +242,8 @@ impl Node {
     }
 
     /// Returns what speaks against whoever leads in this term; `None`: nothing does. A term that no elections can have
-    /// reached would, once kept, leave this node without a leader for ever: it is counted, as only a stranger names one.
+    /// reached would, once kept, leave this node without a leader for ever: it is counted, as only a stranger names
+    /// one.
     fn unfit(&mut self, term: Term) -> Option<String> {
         let highest = self.highest_term;
         if term < highest && !planted::is(Bug::TermUncheckedAtAgent) {

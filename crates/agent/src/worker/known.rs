@@ -1,7 +1,7 @@
 //! The notes of all settled workers of a node, by age, and what they take.
 //!
-//! Ages are counted on the clock that nobody sets. Only the age of what an earlier agent noted is taken from the time of
-//! day in its note, and an order for such a worker may come late as long as for any other after this agent's start.
+//! Ages are counted on the clock that nobody sets. Only the age of what an earlier agent noted is taken from the time
+//! of day in its note, and an order for such a worker may come late as long as for any other after this agent's start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -53,9 +53,9 @@ impl Settled {
 
 impl WorkerFolder {
     /// Notes that the worker is settled and its output is kept for a while, as long as its job says, if it does; and
-    /// removes what nobody reads any more. Answers the note; `None`: the worker has no folder. Said again, as leaders do
-    /// that do not know of the first time, it changes nothing: output that went stays known as gone, and its time does
-    /// not begin anew.
+    /// removes what nobody reads any more. Answers the note; `None`: the worker has no folder. Said again, as leaders
+    /// do that do not know of the first time, it changes nothing: output that went stays known as gone, and its time
+    /// does not begin anew.
     ///
     /// # Errors
     /// What the file system says.

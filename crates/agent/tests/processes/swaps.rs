@@ -1,5 +1,5 @@
-//! A program that was dumped goes on in a folder of its own in which somebody has put links meanwhile: none is followed,
-//! whatever the program has there.
+//! A program that was dumped goes on in a folder of its own in which somebody has put links meanwhile: none is
+//! followed, whatever the program has there.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};

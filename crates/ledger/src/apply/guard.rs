@@ -1,5 +1,5 @@
-//! The guard of queues that go by attained service ([`order`](crate::order)): which jobs are the oldest, and how much of
-//! its share they ask for.
+//! The guard of queues that go by attained service ([`order`](crate::order)): which jobs are the oldest, and how much
+//! of its share they ask for.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl State {
     }
 }
 
-/// What a job is to the guard of its queue.
+/// The part of a job in the guard of its queue: it is guarded, or it may come to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guarded {
     is_guarded: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// What a job is that is not known yet.
+    /// A job that is not known yet.
     pub(crate) const UNKNOWN: Self = Self { is_guarded: false, may_be: false };
 
     pub(crate) fn of(job: &Job) -> Self {

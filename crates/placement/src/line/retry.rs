@@ -79,8 +79,8 @@ impl Shapes {
         self.fulfil(Hope::HostRoom, Hope::HostRoom, |_| true);
     }
 
-    /// A grant that could not give way can now, or to more: for higher precedences of its queue, and if that has lent anything for
-    /// whoever may recall.
+    /// A grant that could not give way can now, or to more: for higher precedences of its queue, and if that has lent
+    /// anything for whoever may recall.
     pub(crate) fn preemptible_appeared(&mut self, standing: &Standing, queues: &Queues) {
         if let Some(line) = self.line_of_queue(&standing.queue).filter(|_| standing.preemptible) {
             let is_higher = |shape: &Shape| shape.one.request.precedence > standing.precedence;

@@ -1,6 +1,6 @@
 //! Preemption (P5d, law L4): which jobs give their blocks back so that another fits: jobs of its queue with a strictly
-//! lower effective priority, or precedence where it goes by attained service, and, for a job within the guarantee of its
-//! queue, whatever other queues hold above theirs.
+//! lower effective priority, or precedence where it goes by attained service, and, for a job within the guarantee of
+//! its queue, whatever other queues hold above theirs.
 //!
 //! Those give way who are lowest in their queue, and of these who cost least: the work that would be lost, times its
 //! TFLOPS, and what it takes to start again.

@@ -106,8 +106,8 @@ impl Sayings {
     }
 }
 
-/// Submits the job; `Err`: this command was told to end by that signal, and there is no job, or it is cancelled. Signals
-/// are heard all the time: once this has returned, the program is there at once.
+/// Submits the job; `Err`: this command was told to end by that signal, and there is no job, or it is cancelled.
+/// Signals are heard all the time: once this has returned, the program is there at once.
 async fn submit(desk: &Desk, spec: JobSpec, signals: &mut Signals) -> Result<Result<JobNumber, Signal>, Failure> {
     let labels = spec.node_labels.clone();
     let (first, told) = watch::channel(None);
