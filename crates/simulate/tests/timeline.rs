@@ -97,7 +97,7 @@ fn short_jobs_do_not_wait_for_a_long_one_by_attained_service() {
     assert_eq!(in_order.waits_s, [0.0, 9_630.0, 9_960.0]);
     let by_service = play(&nodes, &jobs, attained).expect("it goes well");
     // Two cards for 300 s are the first band: then `early` comes in. `long` gives way again an hour after that.
-    assert_eq!(by_service.waits_s, [90.0, 3_500.0, 260.0]);
+    assert_eq!(by_service.waits_s, [90.0, 260.0, 3_500.0]);
     assert_eq!((by_service.completed, by_service.preemptions, by_service.duration_s), (3, 2, 10_090.0));
 }
 

@@ -96,6 +96,7 @@ async fn a_member_knows_how_stale_it_is() {
     let follower = cluster.follower().await;
     let node = &cluster.nodes[&follower];
     node.consensus.read_barrier(soon()).await.expect("a follower can ask the leader");
+    node.until("hearing what the leader has sent", |status| status.current_at.is_some()).await;
     let fresh = node.consensus.staleness().expect("it has heard the leader");
     assert!(fresh < Duration::from_secs(5), "a follower that hears its leader is {fresh:?} behind");
     cluster.isolate(follower);

@@ -14,7 +14,7 @@ pub enum Rule {
 }
 
 /// The fields with a rule of their own, by message and path; a `*` stands for any beginning or end.
-pub const RULES: [(&str, Rule); 34] = {
+pub const RULES: [(&str, Rule); 35] = {
     use Rule::{ForPrograms, Says, Taken};
     [
         ("*.request_id", Says(ErrorReason::RequestIdInvalid)),
