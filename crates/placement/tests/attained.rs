@@ -48,6 +48,27 @@ fn who_has_had_little_takes_the_place_of_who_has_had_most() {
 }
 
 #[test]
+fn who_asks_why_is_told_the_band() {
+    let mut world = world(1, 100);
+    let spec = || JobSpec { preemptible: false, ..going_on(10) };
+    let all = [spec(), spec(), spec(), going_on(10)].map(|spec| world.submit(spec));
+    world.settle(4);
+    world.pass(12 * MINUTE);
+    let why = |world: &World, id: JobId| {
+        let mut pool = tessera_placement::Pool::new(&world.state);
+        let job = world.state.job(id).expect("it is known");
+        let told = tessera_explain::explain(&mut pool, &world.state, job, world.state.time());
+        (told.sentence, told.numbers)
+    };
+    world.finish(all[0]);
+    let (sentence, _) = why(&world, all[2]);
+    assert!(sentence.ends_with("it is one of the oldest of its queue, which go first"), "{sentence}");
+    let (sentence, numbers) = why(&world, all[3]);
+    assert!(sentence.ends_with("by what it has had of cards it is in band 0, of 0 to 7"), "{sentence}");
+    assert!(numbers.contains(&("attained_card_seconds", 0)), "{numbers:?}");
+}
+
+#[test]
 fn somebody_who_waits_is_let_in_when_a_band_changes_and_nothing_else_happens() {
     let mut world = world(1, 0);
     let long = [world.submit(going_on(10)), world.submit(going_on(10))];

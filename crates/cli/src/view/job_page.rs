@@ -47,6 +47,9 @@ impl Detail for JobView {
         if let Some(of) = &self.r#move {
             out.line("move", format!("{} for {}", words::move_phase(of.phase), clock.ago(of.started_at.as_ref())));
         }
+        if let Some(attained) = &self.attained {
+            out.line("has had", attained_text(attained));
+        }
         if let Some(idle) = &self.idle {
             out.line("idle", format!("for {}, {}", clock.ago(idle.since.as_ref()), words::idle_step(idle.step)));
         }
@@ -70,6 +73,14 @@ impl Detail for JobView {
     fn name(&self) -> String {
         format!("job/{}", self.id)
     }
+}
+
+/// What a job has had of cards, and where it stands for that.
+fn attained_text(attained: &v1::AttainedService) -> String {
+    let service = attained.service.and_then(|time| std::time::Duration::try_from(time).ok()).unwrap_or_default();
+    let service = humantime::format_duration(std::time::Duration::from_secs(service.as_secs()));
+    let guarded = if attained.guarded { ", one of the oldest of its queue" } else { "" };
+    format!("{service} of a card, band {}{guarded}", attained.band)
 }
 
 impl JobView {
@@ -195,4 +206,18 @@ fn checkpoints(checkpoints: &[CheckpointView], clock: &Clock, out: &mut Page) {
         &["CHECKPOINT", "AGE", "PROGRESS", "MIB", "AVAILABLE", "KEPT BY"],
         checkpoints.iter().map(|checkpoint| checkpoint.cells(clock)),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_has_had_is_time_of_a_card_with_its_band() {
+        let service = Some(prost_types::Duration { seconds: 5_400, nanos: 250_000_000 });
+        let mut attained = v1::AttainedService { service, band: 2, guarded: false };
+        assert_eq!(attained_text(&attained), "1h 30m of a card, band 2");
+        attained.guarded = true;
+        assert_eq!(attained_text(&attained), "1h 30m of a card, band 2, one of the oldest of its queue");
+    }
 }
