@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
@@ -16,12 +16,17 @@ use crate::durable;
 /// The file in which a member's data folder has its place; that of an agent's lies in its identity.
 const FILE: &str = "place.json";
 const MACHINE_ID: &str = "/etc/machine-id";
+/// File systems whose files are made anew at each start of a host, or with each image of a container.
+const FLEETING: [FsType; 3] = [TMPFS_MAGIC, FsType(0x8584_58f6), OVERLAYFS_SUPER_MAGIC];
+/// File systems that number their files anew at each mount: FUSE and 9p.
+const NUMBERED_ANEW: [FsType; 2] = [FUSE_SUPER_MAGIC, FsType(0x0102_1997)];
 
 /// The place of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderPlace {
     /// The host, by `/etc/machine-id`; empty where there is none that outlives a boot.
     pub machine: String,
+    /// 0 where the file system gives others at each mount.
     pub inode: u64,
     /// The time at which it was made, in nanoseconds since the Unix epoch: the first folder of each file system has the
     /// same inode. `None`: the file system does not keep it, or an earlier release has kept the rest.
@@ -36,16 +41,16 @@ impl FolderPlace {
     /// What the file system says.
     pub fn of(data: &Path) -> io::Result<Self> {
         let machine = match fs::read_to_string(MACHINE_ID) {
-            // Drawn at each start of a host whose /etc is not writable.
-            Ok(_) if statfs(MACHINE_ID)?.filesystem_type() == TMPFS_MAGIC => String::new(),
-            Ok(id) => id.trim().to_owned(),
+            Ok(_) if FLEETING.contains(&statfs(MACHINE_ID)?.filesystem_type()) => String::new(),
+            Ok(id) => Some(id.trim()).filter(|id| is_machine_id(id)).unwrap_or_default().to_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error),
         };
         let metadata = fs::metadata(data)?;
+        let inode = if NUMBERED_ANEW.contains(&statfs(data)?.filesystem_type()) { 0 } else { metadata.ino() };
         let made = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         let made = made.and_then(|made| u64::try_from(made.as_nanos()).ok());
-        Ok(Self { machine, inode: metadata.ino(), made })
+        Ok(Self { machine, inode, made })
     }
 
     /// Returns whether another one may be the same: what only one of them knows tells nothing. Images of containers
@@ -53,7 +58,8 @@ impl FolderPlace {
     fn may_be(&self, other: &Self) -> bool {
         let made = self.made.zip(other.made).is_none_or(|(own, other)| own == other);
         let machine = self.machine == other.machine || self.machine.is_empty() || other.machine.is_empty();
-        machine && self.inode == other.inode && made
+        let inode = self.inode == other.inode || self.inode == 0 || other.inode == 0;
+        machine && inode && made
     }
 
     /// The place of `here`, unless it is another one than `before`, where the folder was used last, and nobody says
@@ -69,6 +75,11 @@ impl FolderPlace {
     }
 }
 
+/// Returns whether a text is an id of a machine, and not what images have in its place (`uninitialized`).
+fn is_machine_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 impl fmt::Display for FolderPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "inode {}", self.inode)?;
@@ -81,7 +92,11 @@ impl fmt::Display for FolderPlace {
 
 /// A data folder is not where it was used last.
 #[derive(Debug, thiserror::Error)]
-#[error("the data folder {} was copied or moved: it was used last at {before}, and lies at {here}", path.display())]
+#[error(
+    "the data folder {} was copied or moved, or the host's system was installed anew: it was used last at {before}, and \
+     lies at {here}",
+    path.display()
+)]
 pub struct Copied {
     path: PathBuf,
     before: FolderPlace,
@@ -110,8 +125,8 @@ pub enum PlaceError {
     },
 }
 
-/// Takes a member's data folder, which is made if need be. Nothing is written where it lies at its place, for its disk
-/// may be full. `moved` is the operator's word that it lies elsewhere than before and is used here only.
+/// Takes a member's data folder, which is made if need be. Nothing is written where it lies at its place, and what
+/// cannot be written there is written at the next start, for its disk may be full. `moved` is the operator's word that it lies elsewhere than before and is used here only.
 ///
 /// # Errors
 /// [`PlaceError`]
@@ -130,7 +145,11 @@ pub fn take(data: &Path, moved: bool) -> Result<(), PlaceError> {
     let here = FolderPlace::of(data).map_err(file)?.confirmed(before.clone(), data, moved)?;
     if before.as_ref() != Some(&here) {
         let bytes = serde_json::to_vec_pretty(&here).map_err(|source| file(source.into()))?;
-        durable::replace(&path, &bytes).map_err(file)?;
+        match durable::replace(&path, &bytes) {
+            Err(source) if moved => return Err(file(source)),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "the place of the data folder is not kept"),
+            Ok(()) => {}
+        }
     }
     Ok(())
 }
@@ -170,6 +189,8 @@ mod tests {
         let of_host = place("a", Some(1));
         assert!(of_host.may_be(&place("a", None)) && of_host.may_be(&place("", Some(1))));
         assert!(!of_host.may_be(&place("b", Some(1))) && !of_host.may_be(&place("a", Some(2))));
-        assert!(!of_host.may_be(&FolderPlace { inode: 3, ..of_host.clone() }));
+        let numbered = |inode| FolderPlace { inode, ..of_host.clone() };
+        assert!(!of_host.may_be(&numbered(3)) && of_host.may_be(&numbered(0)) && numbered(0).may_be(&of_host));
+        assert!(is_machine_id("0123456789abcdef0123456789abcdef") && !is_machine_id("uninitialized"));
     }
 }

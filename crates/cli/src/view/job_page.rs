@@ -75,7 +75,7 @@ impl Detail for JobView {
     }
 }
 
-/// What a job has had of cards, and where it stands for that.
+/// Writes the service that a job had, and its standing by that.
 fn attained_text(attained: &v1::AttainedService) -> String {
     let service = attained.service.and_then(|time| std::time::Duration::try_from(time).ok()).unwrap_or_default();
     let service = humantime::format_duration(std::time::Duration::from_secs(service.as_secs()));

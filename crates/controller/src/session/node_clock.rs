@@ -26,10 +26,10 @@ impl NodeClock {
         match heard {
             Heard::Hello(greeting) => {
                 self.note(greeting.sent_at, now);
-                self.correct(&mut greeting.workers);
+                self.correct(&mut greeting.workers, now);
             }
             Heard::Heartbeat(heartbeat, ..) => self.note(heartbeat.sent_at, now),
-            Heard::Report(report) => self.correct(&mut report.workers),
+            Heard::Report(report) => self.correct(&mut report.workers, now),
         }
     }
 
@@ -48,15 +48,15 @@ impl NodeClock {
         self.ahead_ms.push_back(ahead);
     }
 
-    /// Turns times into log time. The message that was least long on its way tells the most; before the first one no
-    /// time is known.
-    fn correct(&self, workers: &mut [Sighting]) {
+    /// Turns times into log time, which is `now` at most, also of a clock that was set since. The message that was least
+    /// long on its way tells the most; before the first one no time is known.
+    fn correct(&self, workers: &mut [Sighting], now: LogTime) {
         let ahead = self.ahead_ms.iter().max();
         for sighting in workers {
             if let Some(Observation::Stopped(exit)) = &mut sighting.observation {
                 let known = ahead.filter(|_| exit.ended_at != LogTime(0));
-                exit.ended_at =
-                    known.map_or(LogTime(0), |ahead| LogTime(exit.ended_at.0.saturating_sub_signed(*ahead)));
+                let corrected = |ahead: &i64| LogTime(exit.ended_at.0.saturating_sub_signed(*ahead)).min(now);
+                exit.ended_at = known.map_or(LogTime(0), corrected);
             }
         }
     }
@@ -79,7 +79,7 @@ mod tests {
 
     fn ended(clock: &NodeClock, at: u64) -> u64 {
         let mut sighting = [end(at)];
-        clock.correct(&mut sighting);
+        clock.correct(&mut sighting, LogTime(90_000));
         time_of(&sighting)
     }
 
@@ -100,6 +100,7 @@ mod tests {
         assert_eq!(ended(&clock, 0), 0, "an agent that says none");
         clock.note(LogTime(10_000), LogTime(20_000));
         assert_eq!(ended(&clock, 11_000), 21_000, "it was set");
+        assert_eq!(ended(&clock, 3_600_000), 90_000, "told by the clock as it was before it was set back");
     }
 
     #[test]
