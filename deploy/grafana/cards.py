@@ -78,7 +78,7 @@ NODES = [
         (
             Query(f"sum by (node) (rate(tessera_agent_sessions_total{{{AGENTS}}}[$__rate_interval]))", "{{node}}"),
             Query(
-                f"sum by (node) (rate(tessera_agent_terms_refused_total{{{AGENTS}}}[$__rate_interval])) > 0",
+                f"sum by (node) (rate(tessera_agent_terms_refused_total{{{AGENTS}}}[$__rate_interval]))",
                 "{{node}}: implausible terms",
             ),
         ),
