@@ -12,9 +12,9 @@
 //!   provably over, or an operator gave their word.
 //! * **L3 Nothing acknowledged is lost.** A request id gives the same answer once.
 //! * **L4 Preemption terminates and helps.** Only a strictly lower effective priority of the same queue is preempted,
-//!   or a strictly lower rank of priority and band in one that goes by attained service ([`order`]), or what another
-//!   queue holds above its guarantee for one that is within its own ([`standing`]); in the same plan part that grants
-//!   its blocks, and only so often in an hour.
+//!   or a strictly lower precedence in one that goes by attained service ([`order`]), or what another queue holds above
+//!   its guarantee for one that is within its own ([`standing`]); in the same plan part that grants its blocks, and
+//!   only so often in an hour.
 //! * **L5 Suspension gives blocks back** and keeps what it cost in the job's history.
 //! * **L6 A re-rating, a health change, a configuration change is a command**, never an edit of live allocations.
 //! * **L7 Compatibility.** Nothing new is written or done before every member can apply it ([`level`]).

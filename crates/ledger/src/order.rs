@@ -168,10 +168,14 @@ impl Job {
         Precedence { guarded: self.guarded, priority: self.spec.priority, band: Reverse(band) }
     }
 
-    /// The time at which its band will be a higher one if it runs on, in a queue of that order.
+    /// The time at which its band will be a higher one if it runs on, in a queue of that order. `None`: never, or
+    /// nobody takes from it for that.
     #[must_use]
     pub fn next_band_at(&self, order: AttainedOrder, now: LogTime) -> Option<LogTime> {
         let attempt = self.history.last().filter(|attempt| attempt.ended_at.is_none())?;
+        if self.guarded || !self.goes_on() {
+            return None;
+        }
         let end = order.end_of(order.band_of(self.attained(now)))?;
         let at = attempt.served_at(end.saturating_sub(self.attained))?.max(now.after(Duration::from_millis(1)));
         (at.0 < u64::MAX).then_some(at)

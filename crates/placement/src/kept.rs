@@ -160,8 +160,8 @@ impl Pool {
             return Vec::new();
         }
         let mut oldest: Vec<_> = self.firsts().collect();
-        oldest.retain(|(holder, ..)| may_be_kept_for(keeping.at.state, *holder));
-        oldest.retain(|(holder, ..)| keeping.has_waited(*holder, very_long(limits)));
+        let has_waited = |holder| keeping.has_waited(holder, very_long(limits));
+        oldest.retain(|(holder, ..)| may_be_kept_for(keeping.at.state, *holder) && has_waited(*holder));
         oldest.sort_unstable_by_key(|(holder, ..)| (Reverse(keeping.waited(*holder)), holder.job));
         for (holder, shape, line) in oldest.into_iter().take(IMPOSSIBLE_PASSED_OVER) {
             let admitted = self.line.shapes.get(shape).is_some_and(|shape| self.admits_least(shape));

@@ -18,6 +18,8 @@ pub(crate) struct Standing {
     pub(crate) preemptible: bool,
     /// True if nothing that it asked for protects it, because it is idle.
     pub(crate) idle: bool,
+    /// The time at which its precedence falls, if it runs on.
+    falls_at: Option<LogTime>,
 }
 
 /// Every allocation, and which of them could be preempted or recalled at all.
@@ -26,19 +28,18 @@ pub(crate) struct Victims {
     /// The standing of each; `None`: it cannot give way now, but may be able to later.
     known: BTreeMap<AllocationId, Option<Standing>>,
     by_queue: BTreeMap<Arc<str>, BTreeSet<(Precedence, Reverse<AllocationId>)>>,
-    /// The times at which bands change, and of whom.
+    /// The times at which precedences fall, and whose.
     falls: BTreeSet<(LogTime, AllocationId)>,
-    falls_at: BTreeMap<AllocationId, LogTime>,
 }
 
 impl Victims {
     /// Takes over what the ledger says of an allocation, as of `now`; answers how it stands if it could not give way
     /// before and can, or gives way more readily.
     pub(crate) fn update(&mut self, state: &State, id: AllocationId, now: LogTime) -> Option<Standing> {
-        if let Some(at) = self.falls_at.remove(&id) {
+        let before = self.known.remove(&id);
+        if let Some(at) = before.as_ref().and_then(|before| before.as_ref()?.falls_at) {
             self.falls.remove(&(at, id));
         }
-        let before = self.known.remove(&id);
         if let Some(Some(known)) = &before
             && let Some(of_queue) = self.by_queue.get_mut(&known.queue)
         {
@@ -61,15 +62,11 @@ impl Victims {
             precedence.band = Reverse(0);
         }
         let (preemptible, idle) = (job.is_preemptible(), job.gives_way_for_idleness());
-        let standing = Standing { queue: Arc::clone(&queue), precedence, preemptible, idle };
+        let falls_at = state.order_of(&queue).and_then(|order| job.next_band_at(order, now));
+        self.falls.extend(falls_at.map(|at| (at, id)));
+        let standing = Standing { queue: Arc::clone(&queue), precedence, preemptible, idle, falls_at };
         self.by_queue.entry(queue).or_default().insert((precedence, Reverse(id)));
         self.known.insert(id, Some(standing.clone()));
-        let order = state.order_of(&job.spec.queue).filter(|_| job.goes_on() && !job.guarded);
-        let falls_at = order.and_then(|order| job.next_band_at(order, now));
-        if let Some(at) = falls_at {
-            self.falls.insert((at, id));
-            self.falls_at.insert(id, at);
-        }
         let gives_more = |before: &Standing| idle && !before.idle || precedence < before.precedence;
         let gives_more = before.is_some_and(|before| before.as_ref().is_none_or(gives_more));
         gives_more.then_some(standing)
@@ -84,7 +81,7 @@ impl Victims {
         fallen
     }
 
-    /// The next time at which the band of a job changes.
+    /// The next time at which the precedence of a job falls.
     pub(crate) fn next_fall(&self) -> Option<LogTime> {
         self.falls.first().map(|(at, _)| *at)
     }

@@ -113,6 +113,11 @@ fn nobody_is_passed_by_for_ever_where_there_is_a_guard() {
     panic!("the wide job was passed by all the time");
 }
 
+/// Jobs that come, by TFLOPS and gang; the minutes that pass then; and which of those that run ends.
+fn wave() -> impl Strategy<Value = (Vec<(u64, u32)>, u32, usize)> {
+    (prop::collection::vec((1u64..=10, 1u32..4), 0..5), 1u32..40, any::<usize>())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
@@ -120,7 +125,7 @@ proptest! {
     #[test]
     fn bands_suspend_a_job_once_an_hour_at_most(
         guard in prop::sample::select(vec![0u32, 20, 60]),
-        waves in prop::collection::vec((prop::collection::vec((1u64..=10, 1u32..4), 0..5), 1u32..40, any::<usize>()), 1..12),
+        waves in prop::collection::vec(wave(), 1..12),
     ) {
         let mut world = world(2, guard);
         let mut gave_way: BTreeMap<JobId, Vec<LogTime>> = BTreeMap::new();

@@ -24,19 +24,24 @@ impl State {
     fn next_guarded(&self, name: &str) -> Option<JobId> {
         let queue = self.queues.get(name)?;
         let guard = queue.settings.attained?.guard;
-        let (key, ()) = self.unguarded.get(name)?.into_iter().next()?;
-        let asked = self.jobs.get(&key.1)?.asked();
+        let ((_, oldest), ()) = self.unguarded.get(name)?.into_iter().next()?;
+        let asked = self.jobs.get(oldest)?.asked();
         let pool = self.capacity().amount(self.config().reference_precision).compute;
         let line = self.queue_line(name);
         let maxima = line.iter().filter_map(|name| self.queues.get(name)?.settings.maximum);
         let most = maxima.map(|maximum| maximum.compute).fold(pool, MilliTflops::min);
         let fits = queue.guarded.saturating_add(asked).0 <= guard.of(most.0);
-        (guard > Percent(0) && (queue.guarded == MilliTflops::ZERO || fits)).then_some(key.1)
+        (guard > Percent(0) && (queue.guarded == MilliTflops::ZERO || fits)).then_some(*oldest)
     }
 
-    /// Takes over what a job is to the guard of its queue, which was something else before.
-    pub(super) fn change_guard(&mut self, id: JobId, before: Guarded, now: Guarded) {
+    /// Takes over what a job is to the guard of its queue, which goes by attained service, if it was something else
+    /// before.
+    pub(super) fn follow_guard(&mut self, id: JobId, before: Guarded) {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
+        let now = Guarded::of(&job);
+        if before == now {
+            return;
+        }
         if before.is_guarded != now.is_guarded {
             self.with_queue(&job.spec.queue, |queue| {
                 let (MilliTflops(sum), MilliTflops(asked)) = (queue.guarded, job.asked());
@@ -75,9 +80,10 @@ impl State {
         self.unguarded.remove_cow(&name.to_owned());
         let (revision, is_ordered) = (self.revision, self.order_of(name).is_some());
         for id in jobs {
-            let Some(job) = self.jobs.get_mut_cow(&id).map(Arc::make_mut) else { continue };
-            (job.guarded, job.revision) = (false, revision);
-            let job = job.clone();
+            let Some(job) = self.jobs.get_mut_cow(&id) else { continue };
+            let changed = Arc::make_mut(job);
+            (changed.guarded, changed.revision) = (false, revision);
+            let job = Arc::clone(job);
             if is_ordered && job.awaits_guard() {
                 file(&mut self.unguarded, &job, true);
             }

@@ -82,7 +82,6 @@ impl State {
             (true, true) | (false, false) => {}
         }
         let (spec, new_state, changed_at) = (Arc::clone(&job.spec), job.state, job.changed_at);
-        let guard_now = Guarded::of(job);
         let has_bytes = CheckpointBytes::of(job);
         if had_bytes != has_bytes {
             self.charge_checkpoints(&spec.queue, had_bytes, has_bytes);
@@ -97,8 +96,8 @@ impl State {
             }
         }
         self.touched.push(Touched::Job(id));
-        if order.is_some() && guard_now != guard {
-            self.change_guard(id, guard, guard_now);
+        if order.is_some() {
+            self.follow_guard(id, guard);
         }
         Some(result)
     }
@@ -188,13 +187,12 @@ impl State {
         if job.has_windows() {
             self.windowed.insert_cow(id, ());
         }
-        let (is_ordered, guard) = (self.order_of(&spec.queue).is_some(), Guarded::of(&job));
         self.jobs.insert_cow(id, Arc::new(job));
         self.count_job(JobState::Pending, true);
         self.with_queue(&spec.queue, |queue| queue.jobs += 1);
         self.touched.push(Touched::Job(id));
-        if is_ordered {
-            self.change_guard(id, Guarded::UNKNOWN, guard);
+        if self.order_of(&spec.queue).is_some() {
+            self.follow_guard(id, Guarded::UNKNOWN);
         }
         self.pending_events.push(Event::Job { job: id, from: None, to: JobState::Pending, reason, allocation: None });
         Ok(Outcome::Submitted(id))
