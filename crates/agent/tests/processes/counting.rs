@@ -26,6 +26,20 @@ pub struct Held<'a> {
     pub uses: &'a str,
 }
 
+/// A program that has a file `data` of a folder mapped and counts in it, in place of the loop.
+pub fn maps_in(folder: &str) -> String {
+    format!(
+        "head -c 4096 /dev/zero >{folder}/data; exec /usr/bin/python3 -uc '
+import mmap, sys, time
+with open(sys.argv[1] + \"/data\", \"r+b\") as file:
+    mapped = mmap.mmap(file.fileno(), 4096)
+for i in range(1 << 30):
+    mapped[0] = i & 127
+    print(i)
+    time.sleep(0.05)' {folder}"
+    )
+}
+
 /// A program that counts, of an account of its own, with a folder beside its own one in which it has something open.
 pub struct Counting {
     /// The folder that is shared, and which everybody may write.

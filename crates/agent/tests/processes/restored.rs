@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
-use super::counting::{Counting, Held, USER, put_link, secret};
+use super::counting::{Counting, Held, USER, maps_in, put_link, secret};
 use super::support::wait_for;
 use tessera_agent::supervisor::status::Phase;
 
@@ -127,15 +127,8 @@ for i in range(1 << 30):
 /// A mapping that is shared and written is a file that is open to be written, though no descriptor leads to it.
 #[test]
 fn what_is_mapped_to_be_written_is_asked_for_as_that() {
-    let maps = "head -c 4096 /dev/zero >$P/data; exec /usr/bin/python3 -uc '
-import mmap, sys, time
-with open(sys.argv[1] + \"/data\", \"r+b\") as file:
-    mapped = mmap.mmap(file.fileno(), 4096)
-for i in range(1 << 30):
-    mapped[0] = i & 127
-    print(i)
-    time.sleep(0.05)' $P";
-    let program = Counting::dumped_with(&Held { opens: maps, uses: "true" });
+    let maps = maps_in("$P");
+    let program = Counting::dumped_with(&Held { opens: &maps, uses: "true" });
     let data = program.in_shared("data");
     fs::rename(&data, data.with_extension("before")).expect("it is there");
     fs::write(&data, [b' '; 4096]).expect("writable");

@@ -9,19 +9,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tessera_agent::supervisor::status::Phase;
 
-use super::counting::{Counting, Held, USER, secret};
+use super::counting::{Counting, Held, USER, maps_in, secret};
 use super::support::wait_for;
 
 /// The part of a message that says that a link has taken the place of what CRIU opens.
 const PUT_SINCE: &str = "a symbolic link has been put there since";
-const MAPS: &str = "head -c 4096 /dev/zero >$W/data; exec /usr/bin/python3 -uc '
-import mmap, sys, time
-with open(sys.argv[1] + \"/data\", \"r+b\") as file:
-    mapped = mmap.mmap(file.fileno(), 4096)
-for i in range(1 << 30):
-    mapped[0] = i & 127
-    print(i)
-    time.sleep(0.05)' $W";
 const LISTENS: &str = "exec perl -MIO::Socket::UNIX -e '$| = 1; mkdir \"$ARGV[0]/place\";
     my $socket = IO::Socket::UNIX->new(Local => \"$ARGV[0]/place/socket\", Listen => 1) or die $!;
     while (1) { print ++$i, \"\\n\"; select undef, undef, undef, 0.05; }' $W";
@@ -60,7 +52,7 @@ fn a_link_in_the_workers_own_folder_is_not_followed() {
         ("echo words >$W/log; exec 5<$W/log", "true", "log", Target::File, PUT_SINCE),
         ("exec 5<>$W/log", "echo step >&5", "log", Target::File, PUT_SINCE),
         ("exec 5>>$W/log", "echo step >&5", "log", Target::File, PUT_SINCE),
-        (MAPS, "true", "data", Target::File, PUT_SINCE),
+        (&maps_in("$W"), "true", "data", Target::File, PUT_SINCE),
         ("mkfifo $W/fifo; exec 5<>$W/fifo", "true", "fifo", Target::Fifo, PUT_SINCE),
         ("mkdir $W/place; cd $W/place", "true", "place", Target::Folder, PUT_SINCE),
         (
