@@ -93,8 +93,8 @@ impl fmt::Display for FolderPlace {
 /// A data folder is not where it was used last.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the data folder {} was copied or moved, or the host's system was installed anew: it was used last at {before}, and \
-     lies at {here}",
+    "the data folder {} was copied or moved, or the host's system was installed anew: it was used last at {before}, \
+     and lies at {here}",
     path.display()
 )]
 pub struct Copied {
@@ -125,8 +125,9 @@ pub enum PlaceError {
     },
 }
 
-/// Takes a member's data folder, which is made if need be. Nothing is written where it lies at its place, and what
-/// cannot be written there is written at the next start, for its disk may be full. `moved` is the operator's word that it lies elsewhere than before and is used here only.
+/// Takes a member's data folder, which is made if need be. Nothing is written where it lies at its place. What cannot
+/// be written there is written at the next start, for its disk may be full. `moved` is the operator's word that it lies
+/// elsewhere than before and is used here only.
 ///
 /// # Errors
 /// [`PlaceError`]

@@ -87,19 +87,18 @@ pub fn settings_of_request(queue: Option<v1::QueueSettings>) -> Result<QueueSett
     check.of(number("queue.checkpoints_mib", checkpoints, Mebibytes::ZERO..=limits::QUEUE_CHECKPOINTS));
     check.of(number("queue.weight", settings.weight, 1..=limits::QUEUE_WEIGHT));
     check.windows("queue.windows", &settings.windows);
-    if let Some(idle) = settings.idle {
-        if let Err(Rejection::Invalid { field, problem }) = idle.check("queue.idle") {
+    let idle = settings.idle.map(|idle| idle.check("queue.idle"));
+    let attained = settings.attained.map(|order| order.check("queue.attained"));
+    for refused in idle.into_iter().chain(attained).filter_map(Result::err) {
+        if let Rejection::Invalid { field, problem } = refused {
             check.refuse(field, problem);
         }
+    }
+    if let Some(idle) = settings.idle {
         for step in IdleStep::ALL {
             let after = idle.after(step).unwrap_or_default();
             check.of(time(&format!("queue.idle.{}", step.field()), after, limits::LADDER));
         }
-    }
-    if let Some(Err(Rejection::Invalid { field, problem })) =
-        settings.attained.map(|order| order.check("queue.attained"))
-    {
-        check.refuse(field, problem);
     }
     check.that(settings.parent != settings.name, "queue.parent", || "must be another queue".to_owned());
     let within = settings.maximum.is_none_or(|maximum| settings.guaranteed.within(maximum));

@@ -15,7 +15,10 @@ use super::order::share;
 #[command(args_conflicts_with_subcommands = true)]
 pub struct SimulateCommand {
     /// Answer arrivals on the standard input one by one, on the standard output (docs/simulate.md has the lines)
-    #[arg(long, conflicts_with_all = ["cluster", "jobs", "suspend_cost", "queues", "order", "events", "report", "json"])]
+    #[arg(
+        long,
+        conflicts_with_all = ["cluster", "jobs", "suspend_cost", "queues", "order", "events", "report", "json"]
+    )]
     pub online: bool,
     /// List of nodes, or a size such as 300x8 (nodes x cards)
     #[arg(long, value_name = "FILE", required_unless_present = "online")]

@@ -48,8 +48,8 @@ impl NodeClock {
         self.ahead_ms.push_back(ahead);
     }
 
-    /// Turns times into log time, which is `now` at most, also of a clock that was set since. The message that was least
-    /// long on its way tells the most; before the first one no time is known.
+    /// Turns times into log time, which is `now` at most, also of a clock that was set since. The message that was
+    /// least long on its way tells the most; before the first one no time is known.
     fn correct(&self, workers: &mut [Sighting], now: LogTime) {
         let ahead = self.ahead_ms.iter().max();
         for sighting in workers {
