@@ -74,7 +74,7 @@ class Pool:
     def tessera(self, *arguments, check=True):
         done = subprocess.run([self.binary, *arguments], env=self.environment, capture_output=True, text=True, check=False)
         if check and done.returncode:
-            raise RuntimeError(f"tessera {' '.join(arguments)}: {done.stderr.strip()}")
+            raise RuntimeError(f"tessera {' '.join(arguments)}: {'; '.join(done.stderr.splitlines())}")
         return done
 
     def ask(self, *arguments):

@@ -87,7 +87,8 @@ class Served(Pool):
     def cancel_all(self):
         held = lambda: [str(job["id"]) for job in self.ask("job", "list") if job["state"] not in ("completed", "failed", "cancelled")]
         if jobs := held():
-            self.tessera("job", "cancel", *jobs, "--yes")
+            # One that ends meanwhile can no longer be cancelled.
+            self.tessera("job", "cancel", *jobs, "--yes", check=False)
             wait("them to be over", lambda: not held())
 
     def ends(self, job):
