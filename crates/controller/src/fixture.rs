@@ -35,6 +35,11 @@ impl Ledger {
         tessera_testkit::apply(&mut self.state, time, command)
     }
 
+    pub fn pass(&mut self, time: Duration) {
+        let time = self.state.time().after(time);
+        tessera_testkit::apply(&mut self.state, time, Command::Tick);
+    }
+
     /// Registers a node with one card of so many TFLOPS each.
     pub fn node(&mut self, name: &str, tflops: &[u64]) -> NodeId {
         let cards = (0u32..).zip(tflops).map(|(index, tflops)| card(name, index, *tflops)).collect();

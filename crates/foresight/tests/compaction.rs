@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tessera_foresight::{CompactionPlan, Measure, MoveRefusal, compact, move_job};
+use tessera_foresight::{CompactionPlan, Measure, MoveRefusal, compact, make_way, move_job};
 use tessera_ledger::*;
 use tessera_placement::CompactionOrder;
 
@@ -88,6 +88,33 @@ fn the_patents_example_by_renumbering_alone() {
     assert_eq!((world.numbers(apps[1]), world.numbers(apps[2])), (vec![(1, 3)], vec![(4, 5)]));
     let fourth = world.run(job(4, 0));
     assert_eq!(world.numbers(fourth), [(6, 9)]);
+}
+
+/// Whoever asks for what can never be made room for keeps nobody from it who is behind.
+#[test]
+fn of_many_who_ask_for_the_same_the_first_is_looked_at() {
+    let mut world = World::default();
+    for name in ["a", "b"] {
+        world.node(name, cards(&[(CardKind::Gpu, 10, 100)]));
+    }
+    let both = [world.run(saving(6, 0)), world.run(saving(6, 0))];
+    let third = world.run(saving(3, 0));
+    world.finish(both[0]);
+    let mut gang = job(10, 0);
+    gang.gang = 2;
+    for _ in 0..20 {
+        world.submit(gang.clone());
+    }
+    let waiting = world.submit(job(10, 0));
+    world.place();
+    let plan = planned(&world, &CompactionOrder::default());
+    assert_eq!((plan.moves[0].job, plan.moves[0].makes_room_for), (third, Some(waiting)), "{plan:#?}");
+    assert_eq!(make_way(&world.state, now(&world), &CompactionOrder::automatic()).moves, [], "it is for other queues");
+    let queue = QueueSettings { attained: Some(AttainedOrder::default()), ..QueueSettings::new("default") };
+    assert_eq!(world.apply(Command::SetQueue { queue }), Outcome::Done);
+    world.pass(Duration::from_secs(360));
+    let moves = make_way(&world.state, now(&world), &CompactionOrder::automatic()).moves;
+    assert_eq!((moves[0].job, moves[0].makes_room_for), (third, Some(waiting)), "{moves:#?}");
 }
 
 /// Two half-used cards: one move makes a whole card free, and a job that asks for one starts.

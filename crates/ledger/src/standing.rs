@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::job::Job;
 use crate::order::{BAND_PATIENCE, Claim};
 use crate::queue::QueueAmount;
+use crate::reason::Reason;
 use crate::units::LogTime;
 
 /// Waiting time that one point of priority counts for.
@@ -117,8 +118,8 @@ impl Job {
     }
 
     /// The time from which it may be preempted again by that right: it was preempted too often within the last hour, or
-    /// has not run as long as it asked to; for its band, not more than once an hour, and not before it ran for
-    /// [`BAND_PATIENCE`]. `None`: now.
+    /// has not run as long as it asked to; for its band, not more than once an hour, moves counted too, and not before
+    /// it ran for [`BAND_PATIENCE`]. `None`: now.
     /// `running_since` is when all its workers ran, or the time of its allocation while they do not.
     #[must_use]
     pub fn preemptible_from(
@@ -145,8 +146,10 @@ impl Job {
             Claim::Priority => per_hour,
             Claim::Band => per_hour.min(1),
         };
-        let mut recent: Vec<LogTime> =
-            self.preempted_at.iter().copied().filter(|at| now.since(*at) < PREEMPTION_WINDOW).collect();
+        let moved = self.history.iter().filter(|attempt| attempt.reason == Some(Reason::Moving));
+        let moved = moved.filter_map(|attempt| attempt.ended_at).filter(|_| claim == Claim::Band);
+        let stopped = self.preempted_at.iter().copied().chain(moved);
+        let mut recent: Vec<LogTime> = stopped.filter(|at| now.since(*at) < PREEMPTION_WINDOW).collect();
         recent.sort_unstable();
         let surplus = recent.len().checked_sub(limit as usize)?;
         // With a limit of zero nobody is ever preempted.

@@ -107,5 +107,5 @@ pub use loss::Loss;
 pub use moves::{CompactionOrder, PlannedMove, Rules, has_company};
 pub use pool::{Pool, Work};
 pub use queues::OverMaximum;
-pub use request::STOPPING;
+pub use request::{Ask, STOPPING};
 pub use waits::Lack;

@@ -49,6 +49,18 @@ pub(crate) struct Request {
     pub(crate) gave_way: bool,
 }
 
+/// The needs and wishes of a job, to be compared: where one job does not fit, nobody of its queue does that asks for the
+/// same and is behind it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask(Request);
+
+impl Ask {
+    #[must_use]
+    pub fn of(spec: &JobSpec) -> Self {
+        Self(Request::of(spec, Precedence::default(), false))
+    }
+}
+
 /// A time limit, rounded up so that there are few different ones: the power of two of its seconds; 0 for none.
 fn limit_class(limit: Option<Duration>) -> u32 {
     let seconds = |limit: Duration| limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0)).max(1);

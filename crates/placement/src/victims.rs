@@ -117,7 +117,7 @@ impl Victims {
     }
 }
 
-fn can_give_way(job: &Job, allocation: &Allocation) -> bool {
+pub(crate) fn can_give_way(job: &Job, allocation: &Allocation) -> bool {
     job.allocation == Some(allocation.id)
         && matches!(job.state, JobState::Starting | JobState::Running)
         && allocation.phase == AllocationPhase::Active

@@ -125,6 +125,64 @@ fn whole_cards_of_one_node_are_emptied_together() {
     assert_eq!(world.make_room(waiting, 2), [jobs[0][9], jobs[1][9]]);
 }
 
+/// Two nodes of two cards, in a queue by attained service: on the one somebody who gives way and somebody who does not,
+/// who ran for so long; on the other one card is free. Answers who does not, and who asks for two cards of one node.
+fn in_each_others_way(minutes: u32) -> (World, JobId, JobId) {
+    const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
+    let mut world = World::default();
+    for name in ["a", "b"] {
+        world.node(name, cards(&[(CardKind::Gpu, 10, 100), (CardKind::Gpu, 10, 100)]));
+    }
+    let attained = Some(AttainedOrder { guard: Percent(0), ..AttainedOrder::default() });
+    let queue = QueueSettings { attained, ..QueueSettings::new("default") };
+    assert_eq!(world.apply(Command::SetQueue { queue }), Outcome::Done);
+    let all = [0, 0, 0, 0].map(|_| world.run(saving(10)));
+    let beside = |world: &World, one: JobId| {
+        let node = |job| world.slices(job)[0].card.node;
+        *all.iter().find(|other| **other != one && node(**other) == node(one)).unwrap()
+    };
+    let (first, second) = (all[0], beside(&world, all[0]));
+    // Who goes on has had more than ten minutes of a card, and gives way to whoever comes.
+    for id in all.into_iter().filter(|id| *id != first) {
+        world.finish(id);
+    }
+    world.pass(12 * MINUTE);
+    let (beside_first, apart) = (world.run(saving(10)), world.run(saving(10)));
+    assert_ne!(second, beside_first);
+    world.pass(minutes * MINUTE);
+    let mut spec = job(20, 0);
+    (spec.virtual_card.span, spec.virtual_card.whole_cards) = (Span::Node, true);
+    let waiting = world.submit(spec);
+    let node = |job| world.slices(job)[0].card.node;
+    assert!(node(first) == node(beside_first) && node(first) != node(apart), "the one node was filled first");
+    (world, beside_first, waiting)
+}
+
+#[test]
+fn moves_free_only_what_those_do_not_who_give_way() {
+    let (mut world, stays, waiting) = in_each_others_way(6);
+    assert!(world.settle(4).is_empty(), "who gives way is not enough");
+    let made = world.room_by(waiting, &CompactionOrder::automatic()).expect("room can be made");
+    assert_eq!(made.iter().map(|planned| planned.job).collect::<Vec<_>>(), [stays]);
+    world.carry_out(&made);
+    assert_eq!(world.settle(4).len(), 1);
+    assert_eq!(world.job_state(waiting), JobState::Running);
+    // A move is a suspension: within the hour there is no other for a band.
+    world.pass(std::time::Duration::from_secs(360));
+    let (job, now) = (world.state.job(stays).unwrap(), LogTime(world.time));
+    let started = world.state.allocation(job.allocation.unwrap()).unwrap().started_at.unwrap();
+    assert!(job.preemptible_from(started, now, 10, Claim::Band).is_some());
+    assert_eq!(job.preemptible_from(started, now, 10, Claim::Priority), None);
+}
+
+#[test]
+fn nobody_is_moved_for_a_band_who_ran_less_than_five_minutes() {
+    let (mut world, _, waiting) = in_each_others_way(4);
+    assert!(world.settle(4).is_empty());
+    assert_eq!(world.room_by(waiting, &CompactionOrder::automatic()), None);
+    assert!(world.room(waiting, 4).is_some(), "unless a person asks for it");
+}
+
 #[test]
 fn who_loses_work_stays_while_the_move_of_another_does() {
     let moved = |preemptible: bool, order: &CompactionOrder| {

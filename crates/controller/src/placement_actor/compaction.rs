@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tessera_check::check;
-use tessera_foresight::{CompactionPlan, compact};
+use tessera_foresight::{CompactionPlan, WAY_EVERY, compact, make_way};
 use tessera_ledger::{AllocationId, CardId, JobId, LogTime, Outcome, Plan, PlanPart, Reason, Revision, State};
 use tessera_placement::CompactionOrder;
 
@@ -44,14 +44,8 @@ pub struct CompactionProgress {
     pub renumbered: u32,
 }
 
-/// The interval between looks at the pool when its settings say that it is compacted automatically.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-
-/// Most moves of one run that nobody asked for.
-const AUTOMATIC_MOVES: u32 = 8;
-
-/// A job that was moved by itself is left in peace for so long.
-const PEACE: Duration = Duration::from_secs(3600);
+/// The window in which moves that nobody asked for are counted.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Most cards that one plan renumbers.
 const RENUMBERS: usize = 64;
@@ -62,13 +56,25 @@ pub(super) struct Errand {
     pub state: Arc<State>,
     pub now: LogTime,
     pub order: CompactionOrder,
-    /// For a pool that is compacted by itself: the moves that all jobs together may make within an hour.
+    pub scope: Scope,
+    /// For moves that nobody asked for: those that all jobs together may make within an hour.
     pub per_hour: Option<u32>,
+}
+
+/// The purpose of a run of moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Whoever waits, and free room that lies scattered.
+    #[default]
+    Pool,
+    /// Jobs that wait in queues by attained service.
+    Way,
 }
 
 impl PartialEq for Errand {
     fn eq(&self, other: &Self) -> bool {
-        (self.state.revision(), self.order, self.per_hour) == (other.state.revision(), other.order, other.per_hour)
+        let parts = |of: &Self| (of.state.revision(), of.order, of.scope, of.per_hour);
+        parts(self) == parts(other)
     }
 }
 
@@ -78,10 +84,14 @@ impl Errand {
     /// Makes the plan; takes as long as the pool is large.
     pub(super) fn run(mut self) -> CompactionPlan {
         if let Some(per_hour) = self.per_hour {
-            let left = per_hour.saturating_sub(moves_within(&self.state, self.now, PEACE));
+            let left = per_hour.saturating_sub(moves_within(&self.state, self.now, HOUR));
             self.order.moves = self.order.moves.min(left);
         }
-        compact(&self.state, self.now, &self.order)
+        let plan = match self.scope {
+            Scope::Pool => compact,
+            Scope::Way => make_way,
+        };
+        plan(&self.state, self.now, &self.order)
     }
 }
 
@@ -99,6 +109,7 @@ fn moves_within(state: &State, now: LogTime, window: Duration) -> u32 {
 pub(super) struct Compaction {
     progress: CompactionProgress,
     order: CompactionOrder,
+    scope: Scope,
     at_once: u32,
     /// A plan is being made.
     planning: bool,
@@ -136,7 +147,7 @@ impl Compaction {
             budget: order.moves,
             ..CompactionProgress::default()
         };
-        (self.order, self.at_once, self.wanted) = (order, at_once.max(1), true);
+        (self.order, self.scope, self.at_once, self.wanted) = (order, Scope::Pool, at_once.max(1), true);
         tracing::info!(moves = order.moves, at_once, automatic, "compaction begins");
         true
     }
@@ -192,20 +203,20 @@ impl Compaction {
             (self.wanted, self.planning) = (false, true);
             let moves = self.progress.budget.saturating_sub(self.progress.begun);
             let order = CompactionOrder { moves, ..self.order };
-            return Some(Errand { state: Arc::clone(state), now, order, per_hour: None });
+            return Some(Errand { state: Arc::clone(state), now, order, scope: self.scope, per_hour: None });
         }
-        let policy = state.config().compaction;
-        if !policy.automatic || now < self.look_at || !self.moving.is_empty() {
+        let scope = looks_for(state)?;
+        if now < self.look_at || !self.moving.is_empty() {
             return None;
         }
-        (self.look_at, self.planning) = (now.after(LOOK_EVERY), true);
-        let order = CompactionOrder { moves: AUTOMATIC_MOVES, not_again_within: PEACE, ..CompactionOrder::default() };
-        Some(Errand { state: Arc::clone(state), now, order, per_hour: Some(policy.moves_per_hour) })
+        (self.look_at, self.planning) = (now.after(WAY_EVERY), true);
+        let (order, per_hour) = (CompactionOrder::automatic(), Some(state.config().compaction.moves_per_hour));
+        Some(Errand { state: Arc::clone(state), now, order, scope, per_hour })
     }
 
-    /// The time of the next automatic look at the pool; `None` when its settings ask for none.
+    /// The time of the next automatic look at the pool; `None` when nothing asks for any.
     pub(super) fn next_look(&self, state: &State) -> Option<LogTime> {
-        state.config().compaction.automatic.then_some(self.look_at)
+        looks_for(state).map(|_| self.look_at)
     }
 
     fn in_progress(&self) -> u32 {
@@ -235,19 +246,20 @@ impl Compaction {
         }
     }
 
-    /// Begins a run if the pool's settings call for this plan: it lets waiting jobs start, or too much of what is free
-    /// lies scattered. Returns whether the run began.
+    /// Begins a run if the pool's settings call for this plan: it makes room for waiting jobs, or too much of what is
+    /// free lies scattered. Returns whether the run began.
     fn begin_by_itself(&mut self, state: &State, plan: &CompactionPlan) -> bool {
-        let policy = state.config().compaction;
-        let scattered = plan.before.fragmentation() >= policy.threshold.0.saturating_mul(10);
-        let helps = plan.after.startable > plan.before.startable;
-        if !policy.automatic || plan.moves.is_empty() || !(scattered || helps) {
+        let Some(scope) = looks_for(state) else { return false };
+        let scattered = plan.before.fragmentation() >= state.config().compaction.threshold.0.saturating_mul(10);
+        let makes_room = plan.moves.iter().any(|planned| planned.makes_room_for.is_some());
+        if plan.moves.is_empty() || !(makes_room || scope == Scope::Pool && scattered) {
             return false;
         }
         let moves = u32::try_from(plan.moves.len()).unwrap_or(u32::MAX);
-        let order = CompactionOrder { moves, not_again_within: PEACE, ..CompactionOrder::default() };
-        self.start(order, 1, true);
-        self.wanted = false;
+        // Who waits for several moves waits no longer than for one.
+        let at_once = if scope == Scope::Way { moves } else { 1 };
+        self.start(CompactionOrder { moves, ..CompactionOrder::automatic() }, at_once, true);
+        (self.scope, self.wanted) = (scope, false);
         true
     }
 
@@ -287,6 +299,14 @@ impl Compaction {
             self.finish(CompactionPhase::Done);
         }
     }
+}
+
+/// The moves that the pool's settings call for by themselves, if any.
+fn looks_for(state: &State) -> Option<Scope> {
+    if state.config().compaction.automatic {
+        return Some(Scope::Pool);
+    }
+    state.queues().any(|queue| queue.settings.attained.is_some()).then_some(Scope::Way)
 }
 
 /// The first moves of a plan that need nothing of one another, with the renumbering that they need, as `check` accepts

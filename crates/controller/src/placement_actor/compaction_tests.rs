@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tessera_ledger::{
-    CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, JobId, JobSpec, MovePhase, Observation, PlanPart,
-    PoolConfig, Request, StopCause,
+    AttainedOrder, CheckpointMode, CheckpointPolicy, Command, CompactionPolicy, JobId, JobSpec, MovePhase, Observation,
+    PlanPart, PoolConfig, QueueSettings, Request, StopCause,
 };
 use tessera_placement::CompactionOrder;
 
@@ -209,4 +209,32 @@ async fn a_pool_compacts_itself_only_when_its_settings_say_so_and_within_the_hou
     let effects = stage.plan(&effects);
     assert_eq!(proposal(&effects), None, "less lies scattered than the threshold says, and nobody waits");
     assert_eq!(errand(&stage.on(Event::Woke)), None, "it was looked at just now");
+}
+
+#[tokio::test]
+async fn moves_make_way_by_themselves_where_a_queue_goes_by_attained_service() {
+    let mut stage = Stage::new();
+    let queue = QueueSettings { attained: Some(AttainedOrder::default()), ..QueueSettings::new("default") };
+    stage.ledger.apply(Command::SetQueue { queue });
+    stage.ledger.pass(Duration::from_secs(360));
+    let effects = stage.changed();
+    stage.plan(&effects);
+    assert_eq!(stage.progress().await.phase, CompactionPhase::Idle, "nobody waits");
+
+    let waiting = stage.ledger.submit(job(10));
+    stage.ledger.pass(Duration::from_secs(61));
+    let effects = stage.changed();
+    let effects = stage.plan(&effects);
+    assert_eq!(proposal(&effects).map(|request| moves(&request)), Some(1), "six and four are as many as are needed");
+    stage.commit(&effects);
+    let progress = stage.progress().await;
+    assert!(progress.automatic && progress.phase == CompactionPhase::Running);
+    let effects = stage.finish_moves();
+    let Some(Request { command: Command::CommitPlan { plan }, .. }) = proposal(&effects) else {
+        panic!("who waited starts");
+    };
+    assert!(matches!(plan.parts[..], [PlanPart::Grant { job, .. }] if job == waiting), "{plan:?}");
+    let effects = stage.commit(&effects);
+    stage.plan(&effects);
+    assert_eq!(stage.progress().await.phase, CompactionPhase::Done);
 }

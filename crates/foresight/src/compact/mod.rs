@@ -9,6 +9,9 @@
 //! 2. moves that bring free room together, from cards with little on them to cards with more, as long as each gains;
 //! 3. renumbering of the cards whose free blocks then lie scattered.
 //!
+//! [`make_way`] plans the first of these alone, for jobs of queues that go by attained service. Such a job takes from
+//! others on the way (law L4), so that moves need only free what they do not give.
+//!
 //! A plan is a pure function of the state: it is previewed and carried out by the same code, step by step, each step
 //! validated by [`check`](tessera_check::check) and by the ledger. It never makes the largest request that fits
 //! smaller: in compute on a card, on a node and in the pool, in memory on a card. Memory beside compute that is used up
@@ -26,9 +29,10 @@ mod view;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tessera_ledger::{CardId, Job, JobId, LogTime, Plan, PlanPart, Revision, State};
-use tessera_placement::{CompactionOrder, PlannedMove, Rules};
+use tessera_placement::{Ask, CompactionOrder, PlannedMove, Rules};
 
 pub use measure::{KindMeasure, Measure, Room};
 pub use place::{MoveRefusal, move_job};
@@ -39,8 +43,11 @@ use view::{Movable, View};
 /// Source cards of one class that are looked at for each move.
 const SOURCES: usize = 32;
 
-/// Waiting jobs for which room is looked for.
+/// Waiting jobs for which room is looked for: those that are first among all who ask for the same.
 const WAITING: usize = 8;
+
+/// Waiting jobs among which those are.
+const IN_LINE: usize = 4_096;
 
 /// The planned steps, and the measures of the pool before and after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,11 +82,26 @@ impl CompactionPlan {
 pub fn compact(state: &State, now: LogTime, order: &CompactionOrder) -> CompactionPlan {
     let before = Measure::of(state);
     let mut planner = Planner::new(state, now, order);
-    planner.make_room();
+    planner.make_room(|_| true);
     while planner.left() > 0 && planner.bring_together() {}
     let renumbers = planner.renumber();
     let after = Measure::of(&planner.rehearsal.state);
     CompactionPlan { revision: state.revision(), moves: planner.moves, renumbers, before, after }
+}
+
+/// The interval between looks at the jobs that [`make_way`] is for.
+pub const WAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Plans moves that let jobs start which wait in queues by attained service, and nothing else; the pool is not measured
+/// for them. Nothing is changed; equal states give equal plans.
+#[must_use]
+pub fn make_way(state: &State, now: LogTime, order: &CompactionOrder) -> CompactionPlan {
+    if state.waiting().next().is_none() {
+        return CompactionPlan { revision: state.revision(), ..CompactionPlan::default() };
+    }
+    let mut planner = Planner::new(state, now, order);
+    planner.make_room(|job| state.order_of(&job.spec.queue).is_some());
+    CompactionPlan { revision: state.revision(), moves: planner.moves, ..CompactionPlan::default() }
 }
 
 /// A plan being made: every move is played through before the next one is looked for.
@@ -164,14 +186,17 @@ impl<'a> Planner<'a> {
         (!worse).then_some((gain, targets))
     }
 
-    /// Makes moves that let waiting jobs start, first in line first.
-    fn make_room(&mut self) {
+    /// Makes moves that let waiting jobs start for which there are to be any, first in line first.
+    fn make_room(&mut self, is_for: impl Fn(&Job) -> bool) {
         let state = &self.rehearsal.state;
         let eligible = state
             .waiting()
-            .filter(|job| job.is_eligible(state.time()) && state.queue_closed_until(&job.spec.queue) <= state.time())
-            .take(WAITING * 8);
-        let waiting: Vec<Arc<Job>> = eligible.map(Arc::clone).collect();
+            .filter(|job| is_for(job) && job.is_eligible(state.time()))
+            .filter(|job| state.queue_closed_until(&job.spec.queue) <= state.time())
+            .take(IN_LINE);
+        let mut asked = BTreeSet::new();
+        let firsts = eligible.filter(|job| asked.insert(Ask::of(&job.spec)));
+        let waiting: Vec<Arc<Job>> = firsts.map(Arc::clone).collect();
         let mut short = 0;
         for job in waiting {
             if self.left() == 0 || short >= WAITING {
@@ -199,7 +224,9 @@ impl<'a> Planner<'a> {
         let rules = Rules { order: &order, now: self.rehearsal.now, stay: &stay };
         let view = &mut self.view;
         let (pool, state) = self.rehearsal.pool();
-        pool.make_room_if(state, &rules, job, &mut |moves| !view.would_be_worse(moves))
+        // Who is moved for a job that takes from others leaves no room of its own before they have gone.
+        let takes = state.job(job).is_some_and(|job| state.order_of(&job.spec.queue).is_some());
+        pool.make_room_if(state, &rules, job, &mut |moves| takes || !view.would_be_worse(moves))
     }
 
     /// Writes a move to other cards of the same classes down and makes it.

@@ -27,6 +27,14 @@ pub struct CompactionOrder {
     pub not_again_within: Duration,
 }
 
+impl CompactionOrder {
+    /// Moves that nobody asked for: few at a time, and each job once an hour.
+    #[must_use]
+    pub fn automatic() -> Self {
+        Self { moves: 8, not_again_within: Duration::from_secs(3600), ..Self::default() }
+    }
+}
+
 impl Default for CompactionOrder {
     fn default() -> Self {
         Self { moves: 16, losing_work: false, not_preemptible: false, not_again_within: Duration::ZERO }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use tessera_ledger::{CardId, CheckpointMode, Job, JobId, LogTime, NodeId, Span, State};
 
-use super::ways::{Mover, Way, movers_by_node};
+use super::ways::{Mover, Way, Yielding, movers_by_node, without_yielding};
 use super::{CompactionOrder, PlannedMove, Rules};
 use crate::demand::{Applicant, Demand};
 use crate::fit::{self, Placement, fits};
@@ -57,7 +57,7 @@ impl Pool {
             return None;
         }
         let mark = self.index.mark();
-        let mut found = self.room_for_gang(state, rules, &demand, accept);
+        let mut found = self.room_for_gang(state, rules, Yielding::to(state, waiting, rules.now), &demand, accept);
         self.index.undo_to(mark);
         found.iter_mut().flatten().for_each(|planned| planned.makes_room_for = Some(job));
         found
@@ -75,6 +75,7 @@ impl Pool {
         &mut self,
         state: &State,
         rules: &Rules<'_>,
+        yielding: Option<Yielding<'_>>,
         demand: &Demand,
         accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
     ) -> Option<Vec<PlannedMove>> {
@@ -89,7 +90,7 @@ impl Pool {
             let most = (rules.order.moves as usize).saturating_sub(moves.len());
             let rules = Rules { stay: &stay, ..*rules };
             let mut with_those_before = |more: &[PlannedMove]| accept(&[&moves[..], more].concat());
-            let more = self.room_for_one(state, &rules, &one, most, &mut with_those_before)?;
+            let more = self.room_for_one(state, &rules, yielding, &one, most, &mut with_those_before)?;
             stay.extend(more.iter().map(|planned| planned.job));
             moves.extend(more);
             // What is left over of the room that was made may be enough for the next one too.
@@ -105,17 +106,21 @@ impl Pool {
         &mut self,
         state: &State,
         rules: &Rules<'_>,
+        yielding: Option<Yielding<'_>>,
         demand: &Demand,
         most: usize,
         accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
     ) -> Option<Vec<PlannedMove>> {
-        let nodes = movers_by_node(&self.index, state, rules, demand);
+        let nodes = movers_by_node(&mut self.index, state, rules, yielding, demand);
         let mut losing = [false, true].into_iter().filter(|losing_work| rules.order.losing_work || !losing_work);
         losing.find_map(|losing| {
-            let cheapest = |all: &Way| all.cheapest(&self.index, demand, losing, most);
+            let cheapest = |all: &Way| {
+                let look = |index: &mut Index| all.cheapest(index, demand, losing, most);
+                without_yielding(&mut self.index, state, yielding, all.node, look)
+            };
             let mut ways: Vec<Way> = nodes.iter().filter_map(cheapest).collect();
             ways.sort_by_key(Way::cost);
-            ways.iter().take(TRIED).find_map(|way| self.try_out(state, way, demand, accept))
+            ways.iter().take(TRIED).find_map(|way| self.try_out(state, way, yielding, demand, accept))
         })
     }
 
@@ -125,6 +130,7 @@ impl Pool {
         &mut self,
         state: &State,
         way: &Way,
+        yielding: Option<Yielding<'_>>,
         demand: &Demand,
         accept: &mut dyn FnMut(&[PlannedMove]) -> bool,
     ) -> Option<Vec<PlannedMove>> {
@@ -134,6 +140,9 @@ impl Pool {
         let narrow = (whole != sources).then_some(sources);
         std::iter::once(whole).chain(narrow).find_map(|closed| {
             let mark = self.index.mark();
+            if let Some(yielding) = yielding {
+                yielding.leave(&mut self.index, state, way.node);
+            }
             let moves = self.move_away(state, &way.movers, closed);
             let done = moves.filter(|moves| fit::place(&mut self.index, demand).is_ok() && accept(moves));
             if done.is_none() {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tessera_ledger::{Allocation, AllocationPhase, CardId, Job, JobState, NodeId, State, WorkerState};
+use tessera_ledger::{
+    Allocation, AllocationPhase, CardId, Claim, Job, JobState, LogTime, NodeId, Precedence, State, WorkerState,
+};
 
 use super::{Rules, has_company, loses_work};
 use crate::demand::Demand;
@@ -10,9 +12,10 @@ use crate::fewest;
 use crate::index::Index;
 use crate::index::card::CardEntry;
 use crate::index::node::NodeEntry;
+use crate::index::schedule::since;
 use crate::loss::Loss;
-use crate::preempt::workers_without;
-use crate::victims::live_slices;
+use crate::preempt::{vacate, workers_without};
+use crate::victims::{can_give_way, live_slices};
 
 /// Most nodes that are looked at: those on which least is missing.
 const LOOKED: usize = 2_048;
@@ -33,7 +36,11 @@ impl Mover {
             && job.allocation == Some(allocation.id)
             && allocation.phase == AllocationPhase::Active
             && allocation.workers.iter().all(|worker| worker.state == WorkerState::Running);
-        if !runs || has_company(job) || !rules.allow(job) {
+        // Moves that nobody asked for interrupt a job of a queue by attained service no more often than bands do.
+        let rests = !rules.order.not_again_within.is_zero()
+            && state.order_of(&job.spec.queue).is_some()
+            && !may_stop(state, job, allocation, Claim::Band, rules.now);
+        if !runs || rests || has_company(job) || !rules.allow(job) {
             return None;
         }
         let loss = Loss::of(state, job, rules.now);
@@ -45,6 +52,45 @@ impl Mover {
     }
 }
 
+/// The running jobs that give way to a waiting one of a queue that goes by attained service (law L4).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Yielding<'a> {
+    waiting: &'a Job,
+    precedence: Precedence,
+    now: LogTime,
+}
+
+impl<'a> Yielding<'a> {
+    /// Takes the jobs that give way to `waiting`; `None` where its queue goes by submission.
+    pub(super) fn to(state: &State, waiting: &'a Job, now: LogTime) -> Option<Self> {
+        let precedence = state.precedence_of(waiting, now);
+        state.order_of(&waiting.spec.queue).map(|_| Self { waiting, precedence, now })
+    }
+
+    fn has(&self, state: &State, allocation: &Allocation) -> bool {
+        let Some(job) = state.job(allocation.job) else { return false };
+        job.spec.queue == self.waiting.spec.queue
+            && can_give_way(job, allocation)
+            && state
+                .claim(self.precedence, job, self.now)
+                .is_ok_and(|claim| may_stop(state, job, allocation, claim, self.now))
+    }
+
+    /// Counts what they hold on a node as free.
+    pub(super) fn leave(&self, index: &mut Index, state: &State, node: NodeId) {
+        for allocation in state.allocations_on(node).filter(|allocation| self.has(state, allocation)) {
+            if let Some(job) = state.job(allocation.job) {
+                vacate(index, allocation, &job.spec, true);
+            }
+        }
+    }
+}
+
+/// Returns whether a running job may be stopped by that right now, as far as its own history goes.
+fn may_stop(state: &State, job: &Job, allocation: &Allocation, claim: Claim, now: LogTime) -> bool {
+    job.preemptible_from(since(allocation), now, state.config().preemptions_per_hour, claim).is_none()
+}
+
 /// The work that is lost when these move, and what they hold.
 fn cost_of<'a>(movers: impl IntoIterator<Item = &'a Mover>) -> (u64, u64) {
     movers.into_iter().fold((0, 0), |(work, compute): (u64, u64), Mover { loss, .. }| {
@@ -52,16 +98,47 @@ fn cost_of<'a>(movers: impl IntoIterator<Item = &'a Mover>) -> (u64, u64) {
     })
 }
 
-/// The nodes that a virtual card would fit if all movers left, with those; the cheapest first.
-pub(super) fn movers_by_node(index: &Index, state: &State, rules: &Rules<'_>, demand: &Demand) -> Vec<Way> {
+/// The nodes that a virtual card would fit if all movers left, with those; the cheapest first. Whoever yields has left
+/// already; where that is enough nobody need move.
+pub(super) fn movers_by_node(
+    index: &mut Index,
+    state: &State,
+    rules: &Rules<'_>,
+    yielding: Option<Yielding<'_>>,
+    demand: &Demand,
+) -> Vec<Way> {
+    let nearest = nearest(index, demand);
     let of_node = |id: NodeId| {
-        let node = index.node(id)?;
-        let allocations = state.allocations_on(id).filter_map(|allocation| Mover::of(state, rules, allocation));
-        let mut movers: Vec<Mover> = allocations.collect();
+        let yields = |allocation: &Allocation| yielding.is_some_and(|yielding| yielding.has(state, allocation));
+        let others = state.allocations_on(id).filter(|allocation| !yields(allocation));
+        let mut movers: Vec<Mover> = others.filter_map(|allocation| Mover::of(state, rules, allocation)).collect();
         movers.sort_by_key(|mover| (cost_of([mover]), mover.job.id));
-        would_fit(node, demand, &movers.iter().collect::<Vec<_>>()).then_some(Way { node: id, movers })
+        let way = Way { node: id, movers };
+        let helps = without_yielding(index, state, yielding, id, |index| {
+            let node = index.node(id)?;
+            let all: Vec<&Mover> = way.movers.iter().collect();
+            let is_enough = yielding.is_some() && would_fit(node, demand, &[]);
+            Some(would_fit(node, demand, &all) && !is_enough)
+        });
+        (helps == Some(true)).then_some(way)
     };
-    nearest(index, demand).into_iter().filter_map(of_node).collect()
+    nearest.into_iter().filter_map(of_node).collect()
+}
+
+/// Looks at the index as it is when nobody is left on a node who yields.
+pub(super) fn without_yielding<T>(
+    index: &mut Index,
+    state: &State,
+    yielding: Option<Yielding<'_>>,
+    node: NodeId,
+    look: impl FnOnce(&mut Index) -> T,
+) -> T {
+    index.try_out(|index| {
+        if let Some(yielding) = yielding {
+            yielding.leave(index, state, node);
+        }
+        look(index)
+    })
 }
 
 /// The nodes that a virtual card would fit if everything left them, in order of registration; where there are many,

@@ -10,7 +10,7 @@ mod mapping;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tessera_foresight::compact;
+use tessera_foresight::{compact, make_way};
 use tessera_ledger::{
     AttainedOrder, Command, EntryPosition, JobId, JobState, LogTime, Outcome, Plan, PlanPart, QueueSettings, Rejection,
     Request, Revision, State, Touched,
@@ -71,6 +71,8 @@ pub struct Engine {
     limits: Limits,
     counted: Counted,
     nodes: Vec<TraceNode>,
+    /// The times of the moves within an hour that made way.
+    made_way: Vec<LogTime>,
     /// Changes by applied entries that placement has not read.
     touched: Vec<Touched>,
     /// The same, as the agents see it.
@@ -91,6 +93,7 @@ impl Engine {
             limits,
             counted: Counted::of(nodes, scale),
             nodes: nodes.to_vec(),
+            made_way: Vec::new(),
             touched: Vec::new(),
             for_agents: Vec::new(),
         };
@@ -232,6 +235,23 @@ impl Engine {
         let order = CompactionOrder { moves: most, ..CompactionOrder::default() };
         let moves = compact(&self.state, self.now, &order).moves;
         self.carry_out_moves(moves.into_iter())
+    }
+
+    /// Moves jobs so that those can start which wait in queues by attained service, as a leader does by itself. Answers
+    /// what was moved.
+    ///
+    /// # Errors
+    /// As [`Engine::decide`].
+    pub fn make_way(&mut self) -> Result<Vec<Placed>, EngineError> {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let order = CompactionOrder::automatic();
+        let per_hour = self.state.config().compaction.moves_per_hour as usize;
+        self.made_way.retain(|at| self.now.since(*at) < HOUR);
+        let left = per_hour.saturating_sub(self.made_way.len());
+        let moves = order.moves.min(u32::try_from(left).unwrap_or(u32::MAX));
+        let planned = make_way(&self.state, self.now, &CompactionOrder { moves, ..order }).moves;
+        self.made_way.extend(planned.iter().map(|_| self.now));
+        self.carry_out_moves(planned.into_iter())
     }
 
     /// Each move is carried out before the next one begins, for it may need what the one before has left.

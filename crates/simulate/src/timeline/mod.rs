@@ -13,6 +13,7 @@ mod scheduler;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tessera_foresight::WAY_EVERY;
 use tessera_ledger::AttainedOrder;
 
 use crate::engine::EngineError;
@@ -139,12 +140,14 @@ struct Play<'a> {
     /// The time at which the scheduler asks to be woken, as of its last decision.
     wake: Option<u64>,
     next_compaction: u64,
+    next_way: u64,
 }
 
 impl<'a> Play<'a> {
     fn new(nodes: &[TraceNode], jobs: &'a [TraceJob], options: TimelineOptions) -> Self {
         let events = jobs.iter().enumerate().map(|(job, of)| (of.submitted_ms, Event::Submit { job })).collect();
-        Self { jobs, events, books: Books::new(nodes, jobs, options.cost), options, wake: None, next_compaction: 0 }
+        let books = Books::new(nodes, jobs, options.cost);
+        Self { jobs, events, books, options, wake: None, next_compaction: 0, next_way: 0 }
     }
 
     fn run(mut self, scheduler: &mut dyn Scheduler) -> Result<RunSummary, TimelineError> {
@@ -155,12 +158,25 @@ impl<'a> Play<'a> {
                 self.take(event, scheduler)?;
             }
             self.decide(now, scheduler)?;
-            if self.compact(now, scheduler)? {
+            let moved = self.make_way(now, scheduler)? | self.compact(now, scheduler)?;
+            if moved {
                 self.decide(now, scheduler)?;
             }
         }
         let name = self.options.policy.name();
         Ok(self.books.close(name))
+    }
+
+    /// Moves jobs for others as leaders do where queues go by attained service; answers whether any was.
+    fn make_way(&mut self, now: u64, scheduler: &mut dyn Scheduler) -> Result<bool, TimelineError> {
+        if self.options.order.is_none() || now < self.next_way {
+            return Ok(false);
+        }
+        self.next_way = now.saturating_add(u64::try_from(WAY_EVERY.as_millis()).unwrap_or(u64::MAX));
+        let moved = scheduler.make_way()?;
+        let any = !moved.is_empty();
+        self.moved(moved)?;
+        Ok(any)
     }
 
     /// Moves jobs when it is time to; answers whether any was.

@@ -34,6 +34,9 @@ pub(super) trait Scheduler {
 
     fn decide(&mut self) -> Result<Step, EngineError>;
 
+    /// Moves jobs for those that wait in queues by attained service; answers where they are now.
+    fn make_way(&mut self) -> Result<Vec<(usize, Vec<Place>)>, EngineError>;
+
     /// Moves at most so many jobs so that free room lies together; answers where they are now.
     fn compact(&mut self, most: u32) -> Result<Vec<(usize, Vec<Place>)>, EngineError>;
 }
@@ -85,6 +88,11 @@ impl Scheduler for TesseraScheduler {
             refused: refused.len() as u64,
             took,
         })
+    }
+
+    fn make_way(&mut self) -> Result<Vec<(usize, Vec<Place>)>, EngineError> {
+        let moved = self.engine.make_way()?;
+        Ok(self.numbered(moved))
     }
 
     fn compact(&mut self, most: u32) -> Result<Vec<(usize, Vec<Place>)>, EngineError> {
@@ -172,6 +180,10 @@ impl Scheduler for PlainScheduler {
         }
         step.took = began.elapsed();
         Ok(step)
+    }
+
+    fn make_way(&mut self) -> Result<Vec<(usize, Vec<Place>)>, EngineError> {
+        Ok(Vec::new())
     }
 
     fn compact(&mut self, _most: u32) -> Result<Vec<(usize, Vec<Place>)>, EngineError> {
