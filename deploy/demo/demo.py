@@ -102,15 +102,16 @@ class Pool:
 
 
 def wait(what, condition, patience=60):
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
+    begun = time.monotonic()
+    while (waited := time.monotonic() - begun) < patience:
         try:
             answer = condition()
         except (RuntimeError, KeyError, TypeError, ValueError):
             answer = None
         if answer:
             return answer
-        time.sleep(0.05)
+        # Most conditions start a program that asks the pool, which takes from the processors what is waited for.
+        time.sleep(min(0.05 + waited / 8, 0.5))
     raise RuntimeError(f"waited {patience} s in vain for {what}")
 
 

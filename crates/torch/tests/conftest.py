@@ -2,33 +2,50 @@
 the device. Servers that a test breaks, starves or restores are its own (`serving.Server`)."""
 
 import atexit
+import gc
 import os
 import signal
+import sys
 import tempfile
 
 import elsewhere
+import pytest
 import serving
 
 # What a shell starts in the background ignores Ctrl-C, and so would the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Some programs end without a chance to say what they have not said yet.
 os.environ["PYTHONUNBUFFERED"] = "1"
-_folder = tempfile.TemporaryDirectory()
-_server = serving.Server(_folder.name, "--snapshots", _folder.name, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
-os.environ.update(_server.environment())
-atexit.register(_server.stop)
+# Threads that have nothing to do leave the processors to those that have.
+os.environ["OMP_WAIT_POLICY"] = "passive"
 
-import pytest
-import torch
 
-torch.set_num_threads(1)
+def pytest_configure(config):
+    # What only hands out tests to others needs neither.
+    if config.getoption("dist", "no") == "no" or hasattr(config, "workerinput"):
+        start()
+
+
+def start():
+    folder = tempfile.TemporaryDirectory()
+    server = serving.Server(folder.name, "--snapshots", folder.name, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    os.environ.update(server.environment())
+    atexit.register(folder.cleanup)
+    atexit.register(server.stop)
+    # Nothing that is loaded is garbage (`ready.py`).
+    gc.disable()
+    import torch
+
+    gc.freeze()
+    gc.enable()
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_over():
     """An error that a test did not wait for belongs to that test, not to the next."""
     yield
-    torch.tessera.synchronize()
+    sys.modules["torch"].tessera.synchronize()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ machine lacks is a processor; everything else is as it is with one."""
 import json
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 import types
@@ -138,23 +137,22 @@ class Found(Served):
         self.more = more
         # Another run of the tests has cards of other names.
         self.card = f"GPU-{folder.name}"
+        self.http = free_port()
+        super().__init__(folder, inventory='[[node]]\nname = "host"\n')
+
+    def answers(self):
         card = {
             "device": "cpu", "environment": {"CUDA_VISIBLE_DEVICES": self.card}, "hidden": {"CUDA_VISIBLE_DEVICES": ""}, "vendor": "NVIDIA",
             "kind": "gpu", "model": "H200", "uuid": self.card,
             "memory_bytes": 8 * GIB, "pci_address": "", "tflops": {"fp16": 8.0, "fp32": 4.0},
         }  # fmt: skip
-        self.http = free_port()
-        self.python = folder / "python"
-        self.python.write_text(
-            f"#!/bin/sh\ncase \"$*\" in\n'-m tessera.devices'*) echo '{json.dumps({'cards': [card]})}';;\n*) exec {shlex.quote(sys.executable)} \"$@\";;\nesac\n"
-        )
-        self.python.chmod(0o755)
-        super().__init__(folder, inventory='[[node]]\nname = "host"\n')
+        # What its slice server is it has to find out.
+        return {"'-m tessera.devices'*": json.dumps({"cards": [card]})}
 
-    def configure(self, node, settings, libraries):
-        super().configure(node, settings, libraries)
+    def configure(self, node, settings):
+        super().configure(node, settings)
         file = self.folder / f"{node}.toml"
-        file.write_text('cards = "accelerators"\n' + file.read_text().replace(f'python = "{sys.executable}"', f'python = "{self.python}"') + self.more)
+        file.write_text('cards = "accelerators"\n' + file.read_text() + self.more)
 
     def start_node(self, node):
         self.start(

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pools import served, wait
+from pools import SITE, served, wait
 
 TESTS = pathlib.Path(__file__).parent
 STEPS = 40
@@ -26,8 +26,8 @@ class Here:
     def __init__(self, pool, *program, name, tflops=8, options=()):
         self.pool, self.name = pool, name
         environment = {
-            **pool.environment, "LD_LIBRARY_PATH": pool.libraries, "TESSERA_BUILD": os.environ["TESSERA_BUILD"], "PYTHONUNBUFFERED": "1",
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
+            **pool.environment, "TESSERA_BUILD": os.environ["TESSERA_BUILD"], "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": SITE, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1",
         }  # fmt: skip
         words = ["run", "--here", "--tflops", str(tflops), "--memory", "256MiB", "--name", name, *options, "--"]
         self.printed, self.errors = pool.folder / f"{name}.out", pool.folder / f"{name}.err"

@@ -10,7 +10,7 @@ import pytest
 import ready
 from measured import measured
 
-from pools import HELPER, card, served, wait, with_cards
+from pools import PATHS, card, served, wait, with_cards
 
 TESTS = pathlib.Path(__file__).parent
 
@@ -23,7 +23,7 @@ def pool():
 
 def alone(steps):
     """What the program comes to on the processor, without a pool."""
-    environment = {**os.environ, "PYTHONPATH": HELPER, "TESSERA_SLICES": "", "TESSERA_CHECKPOINT_DIR": "/nonexistent"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "TESSERA_SLICES": "", "TESSERA_CHECKPOINT_DIR": "/nonexistent"}
     done = ready.run(
         [sys.executable, TESTS / "train.py", "cpu", str(steps)], env=environment, capture_output=True, text=True, check=False
     )

@@ -14,12 +14,10 @@ from pools import HELPER, free_port, inventory, served, wait
 from test_jobs import SPREAD, TESTS, alone, loss
 
 HOSTS = ["host-0", "host-1"]
-#: The first of the ports that a pool gives out, unless it is told otherwise.
-FIRST_PORT = 20_000
 #: What a program asks of its host.
 ASKED = {"cpus": 1, "memory": "2GiB"}
 
-# Slice servers of several nodes meet at ports that each pool gives out from the same number on, and all pools of tests are on this host.
+# Ten processes with PyTorch each: beside others they wait for the processor longer than anybody waits for them.
 pytestmark = pytest.mark.alone
 
 
@@ -153,7 +151,7 @@ def test_a_port_that_somebody_has_is_no_fault_of_its_node_and_the_next_attempt_m
     allocation = wait("it to be granted", lambda: pool.ask("job", "show", before).get("allocation"))
     taken = []
     for turn in range(1, 4):
-        taken.append(socket.create_server(("127.0.0.1", FIRST_PORT + allocation["id"] + turn)))
+        taken.append(socket.create_server(("127.0.0.1", pool.first_port + allocation["id"] + turn)))
     job = pool.submit("-c", program, tflops=14, span="pool")
     reasons = lambda: [(attempt.get("reason") or {}).get("code") for attempt in pool.ask("job", "show", job)["history"]]
     wait("it to be tried again", lambda: "PORT_TAKEN" in reasons(), 120)

@@ -10,7 +10,7 @@ from pools import card, served, wait, with_cards
 from test_over_nodes import loses_power, nodes_of
 from unaware import Unaware, processes_on, servers_on
 
-# Slice servers of several nodes meet at ports that each pool gives out from the same number on, and each worker's folder is at one place.
+# Dumps of several processes with PyTorch, beside which others would wait.
 pytestmark = pytest.mark.alone
 
 #: A node with a large card of one kind, and two with a small one of another: a program with all of the first has two slices of the others.
