@@ -117,6 +117,27 @@ fn of_many_who_ask_for_the_same_the_first_is_looked_at() {
     assert_eq!((moves[0].job, moves[0].makes_room_for), (third, Some(waiting)), "{moves:#?}");
 }
 
+#[test]
+fn nobody_of_a_queue_by_submission_makes_way() {
+    let mut world = World::default();
+    for name in ["a", "b"] {
+        world.node(name, cards(&[(CardKind::Gpu, 10, 100)]));
+    }
+    world.queue("by-submission", "", None);
+    let queue = QueueSettings { attained: Some(AttainedOrder::default()), ..QueueSettings::new("default") };
+    assert_eq!(world.apply(Command::SetQueue { queue }), Outcome::Done);
+    let there = |tflops| JobSpec { queue: "by-submission".to_owned(), ..saving(tflops, 0) };
+    let both = [world.run(there(6)), world.run(there(6))];
+    let third = world.run(there(3));
+    world.finish(both[0]);
+    world.submit(job(10, 0));
+    world.place();
+    world.pass(Duration::from_secs(360));
+    assert_eq!(make_way(&world.state, now(&world), &CompactionOrder::automatic()).moves, []);
+    let by_hand = planned(&world, &CompactionOrder::default());
+    assert_eq!(by_hand.moves[0].job, third, "{by_hand:#?}");
+}
+
 /// Two half-used cards: one move makes a whole card free, and a job that asks for one starts.
 #[test]
 fn a_move_lets_a_waiting_job_start() {

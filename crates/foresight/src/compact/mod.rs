@@ -99,8 +99,12 @@ pub fn make_way(state: &State, now: LogTime, order: &CompactionOrder) -> Compact
     if state.waiting().next().is_none() {
         return CompactionPlan { revision: state.revision(), ..CompactionPlan::default() };
     }
+    let goes_by_it = |job: &Job| state.order_of(&job.spec.queue).is_some();
     let mut planner = Planner::new(state, now, order);
-    planner.make_room(|job| state.order_of(&job.spec.queue).is_some());
+    // Nobody said of other queues that their jobs may be interrupted for such a reason.
+    let running = state.allocations().filter_map(|allocation| state.job(allocation.job));
+    planner.stay = running.filter(|job| !goes_by_it(job)).map(|job| job.id).collect();
+    planner.make_room(goes_by_it);
     CompactionPlan { revision: state.revision(), moves: planner.moves, ..CompactionPlan::default() }
 }
 
@@ -110,6 +114,8 @@ struct Planner<'a> {
     view: View,
     order: &'a CompactionOrder,
     moves: Vec<PlannedMove>,
+    /// Jobs that are left where they are: some from the beginning, and those that were moved.
+    stay: BTreeSet<JobId>,
 }
 
 /// A move that was found: the card that each piece of the job goes to.
@@ -123,7 +129,7 @@ impl<'a> Planner<'a> {
     fn new(state: &State, now: LogTime, order: &'a CompactionOrder) -> Self {
         let rehearsal = Rehearsal::of(state, now);
         let view = View::new(&rehearsal.state, rehearsal.now, order);
-        Self { rehearsal, view, order, moves: Vec::new() }
+        Self { rehearsal, view, order, moves: Vec::new(), stay: BTreeSet::new() }
     }
 
     fn left(&self) -> u32 {
@@ -220,8 +226,7 @@ impl<'a> Planner<'a> {
     /// Moves that make room for a waiting job, within what is left of the budget, and nothing smaller that fits.
     fn room_for(&mut self, job: JobId) -> Option<Vec<PlannedMove>> {
         let order = CompactionOrder { moves: self.left(), ..*self.order };
-        let stay: BTreeSet<JobId> = self.moves.iter().map(|planned| planned.job).collect();
-        let rules = Rules { order: &order, now: self.rehearsal.now, stay: &stay };
+        let rules = Rules { order: &order, now: self.rehearsal.now, stay: &self.stay };
         let view = &mut self.view;
         let (pool, state) = self.rehearsal.pool();
         // Who is moved for a job that takes from others leaves no room of its own before they have gone.
@@ -246,6 +251,7 @@ impl<'a> Planner<'a> {
         for card in planned.cards().collect::<BTreeSet<_>>() {
             self.view.read(&self.rehearsal.state, card);
         }
+        self.stay.insert(planned.job);
         self.moves.push(planned);
         true
     }
