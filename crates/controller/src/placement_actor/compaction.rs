@@ -44,6 +44,9 @@ pub struct CompactionProgress {
     pub renumbered: u32,
 }
 
+/// Stands for no run: the pool is looked at because its settings say so.
+const LOOK: u64 = 0;
+
 /// The window in which moves that nobody asked for are counted.
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -111,8 +114,10 @@ pub(super) struct Compaction {
     order: CompactionOrder,
     scope: Scope,
     at_once: u32,
-    /// A plan is being made.
-    planning: bool,
+    /// The run that a plan is being made for, or [`LOOK`].
+    planning: Option<u64>,
+    /// Runs that were begun; the last of them is numbered so.
+    runs: u64,
     /// A plan is wanted: the run began, or a move of it ended.
     wanted: bool,
     /// Parts that wait for their turn to be proposed.
@@ -147,6 +152,7 @@ impl Compaction {
             budget: order.moves,
             ..CompactionProgress::default()
         };
+        self.runs += 1;
         (self.order, self.scope, self.at_once, self.wanted) = (order, Scope::Pool, at_once.max(1), true);
         tracing::info!(moves = order.moves, at_once, automatic, "compaction begins");
         true
@@ -193,14 +199,14 @@ impl Compaction {
 
     /// The plan that is to be made now, if any.
     pub(super) fn errand(&mut self, state: &Arc<State>, now: LogTime) -> Option<Errand> {
-        if self.planning || !self.staged.is_empty() || !self.proposed.is_empty() {
+        if self.planning.is_some() || !self.staged.is_empty() || !self.proposed.is_empty() {
             return None;
         }
         if self.is_running() {
             if !self.wanted || self.in_progress() >= self.at_once {
                 return None;
             }
-            (self.wanted, self.planning) = (false, true);
+            (self.wanted, self.planning) = (false, Some(self.runs));
             let moves = self.progress.budget.saturating_sub(self.progress.begun);
             let order = CompactionOrder { moves, ..self.order };
             return Some(Errand { state: Arc::clone(state), now, order, scope: self.scope, per_hour: None });
@@ -209,7 +215,7 @@ impl Compaction {
         if now < self.look_at || !self.moving.is_empty() {
             return None;
         }
-        (self.look_at, self.planning) = (now.after(WAY_EVERY), true);
+        (self.look_at, self.planning) = (now.after(WAY_EVERY), Some(LOOK));
         let (order, per_hour) = (CompactionOrder::automatic(), Some(state.config().compaction.moves_per_hour));
         Some(Errand { state: Arc::clone(state), now, order, scope, per_hour })
     }
@@ -225,7 +231,12 @@ impl Compaction {
 
     /// A plan is made: as much of it is staged as can be done at once.
     pub(super) fn planned(&mut self, state: &State, plan: &CompactionPlan) {
-        self.planning = false;
+        let present = if self.is_running() { self.runs } else { LOOK };
+        if self.planning.take() != Some(present) {
+            // It was made for a run that was stopped, or before the present one began.
+            self.wanted = self.is_running();
+            return;
+        }
         if !self.is_running() && !self.begin_by_itself(state, plan) {
             return;
         }

@@ -238,3 +238,22 @@ async fn moves_make_way_by_themselves_where_a_queue_goes_by_attained_service() {
     stage.plan(&effects);
     assert_eq!(stage.progress().await.phase, CompactionPhase::Done);
 }
+
+#[tokio::test]
+async fn a_plan_of_a_run_that_was_stopped_is_dropped() {
+    let mut stage = Stage::new();
+    let queue = QueueSettings { attained: Some(AttainedOrder::default()), ..QueueSettings::new("default") };
+    stage.ledger.apply(Command::SetQueue { queue });
+    stage.ledger.submit(job(10));
+    stage.ledger.pass(Duration::from_secs(360));
+    // A look that nobody asked for is under way when somebody begins a run.
+    let look = stage.changed();
+    assert_eq!(errand(&stage.start(16, 1)), None);
+    let effects = stage.plan(&look);
+    assert_eq!(proposal(&effects), None, "it was no plan of that run");
+    let (reply, _answer) = tessera_actor::Reply::channel();
+    stage.on(Event::Asked(Question::StopCompaction(reply)));
+    let late = stage.plan(&effects);
+    assert_eq!(proposal(&late), None);
+    assert_eq!(stage.progress().await.phase, CompactionPhase::Stopped);
+}
