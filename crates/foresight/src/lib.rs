@@ -8,7 +8,8 @@
 //! * [`what_if`] says what would become of the pool if an operator changed it;
 //! * [`terms`] says what spoke for the nodes that a job would go to;
 //! * [`growth`] says which gang would get more virtual cards if it were started again;
-//! * [`compact`] plans moves that bring free room together, [`make_way`] those that jobs wait for, and [`move_job`] the move of one job.
+//! * [`compact`] plans moves that bring free room together, [`make_way`] those that jobs wait for, and [`move_job`]
+//!   the move of one job.
 //!
 //! How a job is placed, placement alone says: nothing of it is decided anew here.
 

@@ -49,8 +49,7 @@ pub(crate) struct Request {
     pub(crate) gave_way: bool,
 }
 
-/// The needs and wishes of a job, to be compared: where one job does not fit, nobody of its queue does that asks for the
-/// same and is behind it.
+/// The needs and wishes of a job in its queue, whatever its precedence, to be compared with those of others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ask(Request);
 

@@ -36,6 +36,14 @@ impl Stage {
         Self { ledger, actor: Placement::new(Duration::from_secs(5)), jobs }
     }
 
+    /// The same, with a queue that goes by attained service.
+    fn by_attained_service() -> Self {
+        let mut stage = Self::new();
+        let queue = QueueSettings { attained: Some(AttainedOrder::default()), ..QueueSettings::new("default") };
+        stage.ledger.apply(Command::SetQueue { queue });
+        stage
+    }
+
     fn on(&mut self, event: Event) -> Vec<Effect> {
         self.actor.on(event, self.ledger.now())
     }
@@ -49,6 +57,11 @@ impl Stage {
         let (reply, _answer) = tessera_actor::Reply::channel();
         let order = CompactionOrder { moves, ..CompactionOrder::default() };
         self.on(Event::Asked(Question::StartCompaction { order, at_once, reply }))
+    }
+
+    fn stop(&mut self) {
+        let (reply, _answer) = tessera_actor::Reply::channel();
+        self.on(Event::Asked(Question::StopCompaction(reply)));
     }
 
     async fn progress(&mut self) -> CompactionProgress {
@@ -158,8 +171,7 @@ async fn a_stopped_run_begins_nothing_more_and_counts_what_it_began() {
     let effects = stage.start(16, 1);
     let effects = stage.plan(&effects);
     stage.commit(&effects);
-    let (reply, _answer) = tessera_actor::Reply::channel();
-    stage.on(Event::Asked(Question::StopCompaction(reply)));
+    stage.stop();
     assert_eq!(errand(&stage.finish_moves()), None);
     let progress = stage.progress().await;
     assert_eq!((progress.phase, progress.begun, progress.done), (CompactionPhase::Stopped, 1, 1));
@@ -213,9 +225,7 @@ async fn a_pool_compacts_itself_only_when_its_settings_say_so_and_within_the_hou
 
 #[tokio::test]
 async fn moves_make_way_by_themselves_where_a_queue_goes_by_attained_service() {
-    let mut stage = Stage::new();
-    let queue = QueueSettings { attained: Some(AttainedOrder::default()), ..QueueSettings::new("default") };
-    stage.ledger.apply(Command::SetQueue { queue });
+    let mut stage = Stage::by_attained_service();
     stage.ledger.pass(Duration::from_secs(360));
     let effects = stage.changed();
     stage.plan(&effects);
@@ -241,9 +251,7 @@ async fn moves_make_way_by_themselves_where_a_queue_goes_by_attained_service() {
 
 #[tokio::test]
 async fn a_plan_of_a_run_that_was_stopped_is_dropped() {
-    let mut stage = Stage::new();
-    let queue = QueueSettings { attained: Some(AttainedOrder::default()), ..QueueSettings::new("default") };
-    stage.ledger.apply(Command::SetQueue { queue });
+    let mut stage = Stage::by_attained_service();
     stage.ledger.submit(job(10));
     stage.ledger.pass(Duration::from_secs(360));
     // A look that nobody asked for is under way when somebody begins a run.
@@ -251,8 +259,7 @@ async fn a_plan_of_a_run_that_was_stopped_is_dropped() {
     assert_eq!(errand(&stage.start(16, 1)), None);
     let effects = stage.plan(&look);
     assert_eq!(proposal(&effects), None, "it was no plan of that run");
-    let (reply, _answer) = tessera_actor::Reply::channel();
-    stage.on(Event::Asked(Question::StopCompaction(reply)));
+    stage.stop();
     let late = stage.plan(&effects);
     assert_eq!(proposal(&late), None);
     assert_eq!(stage.progress().await.phase, CompactionPhase::Stopped);

@@ -96,10 +96,10 @@ pub const WAY_EVERY: Duration = Duration::from_secs(60);
 /// for them. Nothing is changed; equal states give equal plans.
 #[must_use]
 pub fn make_way(state: &State, now: LogTime, order: &CompactionOrder) -> CompactionPlan {
-    if state.waiting().next().is_none() {
+    let goes_by_it = |job: &Job| state.order_of(&job.spec.queue).is_some();
+    if order.moves == 0 || !state.waiting().any(|job| goes_by_it(job)) {
         return CompactionPlan { revision: state.revision(), ..CompactionPlan::default() };
     }
-    let goes_by_it = |job: &Job| state.order_of(&job.spec.queue).is_some();
     let mut planner = Planner::new(state, now, order);
     // Nobody said of other queues that their jobs may be interrupted for such a reason.
     let running = state.allocations().filter_map(|allocation| state.job(allocation.job));

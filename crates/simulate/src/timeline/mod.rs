@@ -173,10 +173,7 @@ impl<'a> Play<'a> {
             return Ok(false);
         }
         self.next_way = now.saturating_add(u64::try_from(WAY_EVERY.as_millis()).unwrap_or(u64::MAX));
-        let moved = scheduler.make_way()?;
-        let any = !moved.is_empty();
-        self.moved(moved)?;
-        Ok(any)
+        self.moved(scheduler.make_way()?)
     }
 
     /// Moves jobs when it is time to; answers whether any was.
@@ -185,19 +182,17 @@ impl<'a> Play<'a> {
             return Ok(false);
         };
         self.next_compaction = now.saturating_add(compaction.every_ms);
-        let moved = scheduler.compact(compaction.moves)?;
-        let any = !moved.is_empty();
-        self.moved(moved)?;
-        Ok(any)
+        self.moved(scheduler.compact(compaction.moves)?)
     }
 
-    /// Notes where jobs run now. One that pays for its move ends later.
-    fn moved(&mut self, moved: Vec<(usize, Vec<Place>)>) -> Result<(), TimelineError> {
+    /// Notes where jobs run now; answers whether there are any. One that pays for its move ends later.
+    fn moved(&mut self, moved: Vec<(usize, Vec<Place>)>) -> Result<bool, TimelineError> {
+        let any = !moved.is_empty();
         for (job, places) in moved {
             let (ends, run) = self.books.moved(job, places)?;
             self.events.insert((ends, Event::End { job, run }));
         }
-        Ok(())
+        Ok(any)
     }
 
     fn take(&mut self, event: Event, scheduler: &mut dyn Scheduler) -> Result<(), TimelineError> {
